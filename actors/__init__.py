@@ -13,6 +13,7 @@ same class runs on Ray and in the simulation. Start with `world.py`.
     ledger/            ledgers, of which logs are made, and their stores
     coordination/      sessions, nodes, watches and locks, served by the active master
     detector/          leases of servers and their end, for PacificA tables
+    deadlines.py       the deadline of a block of code, on every Python
     errors.py          errors that travel between roles
     fault_points.py    the names of all fault points and marks
     figures.py         the figures that a role reports

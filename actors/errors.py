@@ -37,7 +37,7 @@ TimedOut, NoCluster and ConnectionClosed are raised at the caller's side, and ne
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
@@ -188,7 +188,7 @@ class TableDropped(NotFound):
 
     @staticmethod
     def of(table: str, name: str, until_us: int) -> TableDropped:
-        until = datetime.fromtimestamp(until_us // 1_000_000, UTC)
+        until = datetime.fromtimestamp(until_us // 1_000_000, timezone.utc)
         return TableDropped(
             f"table {name!r} (id {table}) was dropped, and is kept until {until:%Y-%m-%d %H:%M:%S} UTC; to use it again, "
             f"recall it: db.recall_table({name!r}), or `ebla table recall`",

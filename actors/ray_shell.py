@@ -30,6 +30,7 @@ from typing import Any
 
 import msgspec
 
+from ebla.actors.deadlines import Timeout, timeout
 from ebla.actors.errors import ErrorFrame, NotRunning, OutcomeUnknown, to_frame
 from ebla.actors.figures import Figure, Sheet, gauge
 from ebla.actors.world import STOP_S, Clock, Dispatcher, Role, World, encode_error, encode_ok
@@ -115,8 +116,8 @@ class MachineClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def timeout(self, seconds: float) -> asyncio.Timeout:
-        return asyncio.timeout(seconds)
+    def timeout(self, seconds: float) -> Timeout:
+        return timeout(seconds)
 
 
 class Tasks:
@@ -278,7 +279,7 @@ class Shell:
     async def _stop(self) -> None:
         if self._role is not None:
             try:
-                async with asyncio.timeout(STOP_S):
+                async with timeout(STOP_S):
                     await self._role.stop()  # it still answers: a hand-over may need peers
             except (EblaError, TimeoutError) as error:
                 self._log(f"its graceful stop was cut short: {error!r}")

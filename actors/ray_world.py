@@ -28,6 +28,7 @@ import ray
 import ray.actor
 import ray.exceptions
 
+from ebla.actors.deadlines import count_cancellations, timeout
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.ray_metrics import Exporter
 from ebla.actors.ray_shell import Assignment, MachineClock, Shell, Tasks, end_process
@@ -87,7 +88,7 @@ class RayNetwork:
         """The encoded answer to an encoded request."""
         reference = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 handle = self._handles.get(address) or await self._find(address)
                 reference = self._submit(handle, address, method, data)
                 return await reference  # type: ignore[no-any-return]
@@ -187,6 +188,7 @@ class RoleActor:
 
     def __init__(self, assignment: bytes) -> None:
         _settle_garbage()
+        count_cancellations(asyncio.get_running_loop())
         own = msgspec.msgpack.decode(assignment, type=Assignment)
         self._address, self._started_us = own.address, time.time_ns() // 1000
         context = ray.get_runtime_context()

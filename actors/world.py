@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from ebla.actors import errors
+from ebla.actors.deadlines import Timeout
 from ebla.actors.figures import Figure, Figures, FiguresRequest
 from ebla.storage.environment import Disk
 from ebla.storage.errors import EblaError, InvalidArgument
@@ -50,7 +51,7 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
-    def timeout(self, seconds: float) -> asyncio.Timeout:
+    def timeout(self, seconds: float) -> Timeout:
         """A block that raises TimeoutError after this time."""
 
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -411,7 +411,7 @@ def main() -> None:
     for name in ALONE:
         if name in chosen:
             figures.extend(map(told, ALONE[name]()))
-    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     machine = f"Measured {today} on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, one local cluster of 4 Ray nodes with two masters and three journal nodes."
     text = markdown(figures, machine)
     print(text)

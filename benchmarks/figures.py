@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
+from typing_extensions import Self
 
 T = TypeVar("T")
 

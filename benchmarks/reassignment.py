@@ -22,6 +22,7 @@ import msgspec
 from benchmarks.figures import in_another_process
 from benchmarks.takeover import MASTER, NODES, OPTIONS, PEERS, Preparer, first_edit, image, serves
 from ebla.actors import messages as m
+from ebla.actors.deadlines import timeout
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
@@ -64,7 +65,7 @@ class Network:
         if role is None:
             raise NotDelivered(f"there is no {address}", address=address)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await asyncio.sleep(0)
                 return decode_answer(await role.answer(method, encode(message)), reply)
         except TimeoutError:

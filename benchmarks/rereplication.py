@@ -18,6 +18,7 @@ import ebla
 from benchmarks.figures import Figure
 from benchmarks.floor import carry
 from ebla import aio
+from ebla.actors.deadlines import timeout
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.chaos.faults import RealFaults
@@ -106,7 +107,7 @@ async def _repair(cluster: LocalCluster, host: int, carried: float) -> Repair:
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WITHIN_S):
+    async with timeout(WITHIN_S):
         while True:
             try:
                 if await holds():

@@ -13,13 +13,13 @@ recycled pid is never hit. Paused processes resume when the block ends. Every ca
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from types import TracebackType
 
 import psutil
 
+from ebla.actors import deadlines
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.ray.stage import victims
 from ebla.deployment import namespace_of
@@ -85,7 +85,7 @@ class RealFaults:
         self._local().start_node(number)
 
     def _process(self, address: str) -> psutil.Process:
-        return victims.process_of(asyncio.run(victims.ask(self._network, address)))
+        return victims.process_of(deadlines.run(victims.ask(self._network, address)))
 
     def _local(self) -> LocalCluster:
         if self._cluster is None:

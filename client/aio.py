@@ -8,6 +8,9 @@
 
 Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s` (60 s by
 default): for one row, for each batch of a call with many rows, for each block of a scan. Then it raises TimedOut.
+
+On Python 3.10 a cancellation can be lost, so that the call goes on, if it arrives in the same step of the event loop in which a
+deadline inside of the call ends.
 """
 
 # Only names of the API: editors complete every name of a module.

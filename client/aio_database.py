@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import Self
 
 from ebla.actors import messages as m
 from ebla.actors.ledger.shared.records import LastingSession

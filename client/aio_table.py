@@ -17,6 +17,7 @@ from ebla.options import Written
 from ebla.read.reader import Reader
 from ebla.read.scan import Scan
 from ebla.show.handles import describe, table_html
+from ebla.storage.errors import add_note
 from ebla.storage.predicates.expressions import Expression
 from ebla.storage.rows import python_values
 from ebla.transport.client import DeploymentClient
@@ -258,7 +259,7 @@ class Table:
                     if isinstance(error, ScanInterrupted) and fruitless < FRUITLESS_SCANS_MAX:
                         continue
                     error.possibly_applied = error.possibly_applied or deleted > 0
-                    error.add_note(f"{deleted} rows were deleted before; call again to delete the others")
+                    add_note(error, f"{deleted} rows were deleted before; call again to delete the others")
                     raise
 
     async def _write(

@@ -5,7 +5,7 @@ ebla up --local 3 && python examples/polars_and_duckdb.py      needs: pip instal
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import duckdb
 import polars as pl
@@ -16,7 +16,7 @@ TRIPS = 20_000
 
 
 def main() -> None:
-    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
     trips = pl.DataFrame({"trip": range(TRIPS)}).with_columns(
         city=pl.col("trip").replace_strict({0: "Aleppo", 1: "Mari"}, default="Ebla"),
         km=pl.col("trip") % 40 + 0.5,

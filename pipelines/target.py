@@ -22,7 +22,7 @@ from ebla.actors.errors import NotFound, RequestReused, StaleRequest
 from ebla.actors.messages import RAFT, TableInfo
 from ebla.partitions import PartitionBy, resolve
 from ebla.pipelines.datasets import DATASETS
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, add_note
 from ebla.storage.schema import ROWS, TableSchema
 from ebla.table import Database, Table
 
@@ -171,8 +171,9 @@ def interruption_noted(acknowledged: Callable[[], int], mode: str, job: str) -> 
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as end:
-        end.add_note(
-            f"Rows may have been written; {acknowledged():,} were acknowledged (job {job}). {feed_again(mode, job)}"
+        add_note(
+            end,
+            f"Rows may have been written; {acknowledged():,} were acknowledged (job {job}). {feed_again(mode, job)}",
         )
         raise
 

@@ -52,5 +52,5 @@ def _message(extra: str, module: str) -> str:
     problem = f"this needs the package {module}, which is not installed in {sys.prefix}"
     if module in _SPARK and sys.version_info[:2] > SPARK_PYTHON:
         newest, own = (".".join(map(str, version)) for version in (SPARK_PYTHON, sys.version_info[:2]))
-        return f'{problem}; Spark runs on Python {newest}, not {own}: with Python {newest}, pip install "ebla[{extra}]"'
+        return f'{problem}; Spark runs on Python up to {newest}, not {own}: with Python {newest}, pip install "ebla[{extra}]"'
     return f'{problem}; pip install "ebla[{extra}]"'

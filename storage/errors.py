@@ -17,6 +17,7 @@ Every error crosses the wire as its class name and fields (actors/errors.py). It
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, ClassVar
@@ -72,6 +73,14 @@ class InvalidArgument(EblaError, ValueError):
 
     column: str | None
     row: int | None
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """BaseException.add_note, which Python 3.10 lacks: there, tracebacks do not show notes."""
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]  # type: ignore[attr-defined]
 
 
 def invalid_column(name: str, problem: str, row: int | None = None) -> InvalidArgument:

@@ -19,7 +19,7 @@ from tests.source import FOLDERS, ROOT
 
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 RUN_S_MAX = 240
-PYTHONS = ("3.12", "3.13")  # besides the one that runs the tests
+PYTHONS = ("3.10", "3.12", "3.13")  # besides the one that runs the tests
 TESTERS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 
 # Imports every module. Prints how many there are, and the extra for each one that cannot be imported without it.
@@ -94,6 +94,11 @@ def install(environment: Environment, *words: str) -> subprocess.CompletedProces
     python, patience = str(environment.root / "bin" / "python"), ("--timeout", "15", "--retries", "1")
     command = [*PIP, "--python", python, "install", "--quiet", *patience, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=900)
+
+
+def pinned(packages: Iterable[metadata.Distribution]) -> list[str]:
+    """The versions of this environment, or the newest before them that another Python has."""
+    return sorted(f"{package.metadata['Name']}<={package.version}" for package in packages)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ which proves nothing about the test.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from inspect import getattr_static, signature
 from typing import Any
@@ -36,7 +37,9 @@ def _around(honest: Callable[..., Any], wrong: Callable[..., Any]) -> Callable[.
 def must_be_found(patch: pytest.MonkeyPatch, test: Callable[[], Any], *swaps: Swap) -> None:
     """With the mistake the test fails."""
     plant(patch, *swaps)
-    with pytest.raises((AssertionError, EblaError, pytest.fail.Exception, TimeoutError)) as failure:
+    with pytest.raises(
+        (AssertionError, EblaError, pytest.fail.Exception, TimeoutError, asyncio.TimeoutError)
+    ) as failure:
         test()
     error: BaseException | None = failure.value
     while error is not None:

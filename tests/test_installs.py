@@ -20,6 +20,7 @@ from tests.environments import (
     install,
     interpreter,
     make_wheel,
+    pinned,
 )
 from tests.source import ROOT
 
@@ -55,7 +56,7 @@ def installed(
     if python is None:
         pytest.skip(f"there is no Python {request.param} on this machine")
     made = create(tmp_path_factory.mktemp("installed"), python)
-    done = install(made, str(wheel), *(f"{name}=={metadata.version(name)}" for name in (*TESTERS, *FRAMES)))
+    done = install(made, str(wheel), *pinned(map(metadata.distribution, (*TESTERS, *FRAMES))))
     assert done.returncode == 0, done.stderr
     return made
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ebla.actors.asking.retries import same
 from ebla.actors.errors import OutcomeUnknown, Unavailable
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, add_note
 
 
 class Tries:
@@ -40,5 +40,5 @@ class Tries:
             )
         uncertain = same(error)
         uncertain.possibly_applied = True
-        uncertain.add_note("the request, or a part of it, may have been carried out, or may be yet")
+        add_note(uncertain, "the request, or a part of it, may have been carried out, or may be yet")
         return uncertain

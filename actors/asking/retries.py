@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebla.actors.errors import TimedOut, WrongServer
 from ebla.actors.world import Random
-from ebla.storage.errors import DiskFull, EblaError, StorageError
+from ebla.storage.errors import DiskFull, EblaError, StorageError, add_note
 
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 0.2
@@ -28,5 +28,5 @@ def same(error: EblaError) -> EblaError:
     equal = type(error)(error.message, **error.values())
     equal.possibly_applied = error.possibly_applied
     for note in getattr(error, "__notes__", ()):
-        equal.add_note(note)
+        add_note(equal, note)
     return equal

@@ -8,7 +8,6 @@ At the end the result of the logged events is compared with the disk, byte by by
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ebla.actors import deadlines
 from ebla.chaos.powercut import planted
 from ebla.chaos.powercut.cuts.cuts import Moments
 from ebla.chaos.powercut.cuts.platter import LOCK_FILE, Image, Platter
@@ -41,7 +41,7 @@ def record_life(base: Path, plan: Plan) -> Recording:
         await Life(machine, facts, plan).live()
         await machine.stop_all()
 
-    asyncio.run(live())
+    deadlines.run(live())
     watch.end()
     return conclude(watch, plan, first)
 
@@ -60,7 +60,7 @@ def record_recovery(base: Path, earlier: Recording, seed: int) -> Recording:
         if isinstance(event, RoleEvent) and not isinstance(event, Point):
             watch.say(event)
     first = len(watch.events)
-    asyncio.run(Verify(base, facts, earlier.plan, seed, watch.say).everything())
+    deadlines.run(Verify(base, facts, earlier.plan, seed, watch.say).everything())
     watch.end()
     return conclude(watch, earlier.plan, first)
 

@@ -31,6 +31,8 @@ import msgspec
 
 import ebla
 from ebla import aio
+from ebla.actors import deadlines
+from ebla.actors.deadlines import timeout
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.export import read_json_lines, to_json_lines
 from ebla.chaos.history import Event, History
@@ -163,7 +165,7 @@ class Clients:
         for workload in workloads:
             history = self.histories[workload.name]
             try:
-                async with asyncio.timeout(max(1.0, until_s - self._now_s())):
+                async with timeout(max(1.0, until_s - self._now_s())):
                     await workload.conclude(self._client(workload, self._session(), 0))
             except (NoAnswer, EblaError, TimeoutError) as error:
                 why = error.__cause__ or error
@@ -242,7 +244,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Ray's output must not mix with the answers
-    asyncio.run(_main(answers))
+    deadlines.run(_main(answers))
     disconnect_ray()
 
 

@@ -16,6 +16,7 @@ from types import TracebackType
 import msgspec
 import psutil
 
+from ebla.actors.deadlines import timeout
 from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Order, Reply
 from ebla.storage.errors import EblaError
 
@@ -45,7 +46,7 @@ class _Group:
         assert self.process.stdout is not None
         name = f"the process of clients {self.order.group}"
         try:
-            async with asyncio.timeout(within_s):
+            async with timeout(within_s):
                 line = await self.process.stdout.readline()
         except TimeoutError:
             raise ClientsFailed(f"{name} has not {what} within {within_s:g} s") from None
@@ -80,7 +81,7 @@ class ClientGroups:
                 group.process.stdin.close()
         for group in self._groups:
             try:
-                async with asyncio.timeout(END_S if error is None else 0.0):
+                async with timeout(END_S if error is None else 0.0):
                     await group.process.wait()
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError):

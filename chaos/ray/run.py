@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from ebla.actors import deadlines
 from ebla.actors import messages as m
 from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
@@ -107,7 +108,7 @@ def run(request: Request, steps: Steps, show: Show = lambda text: None) -> RunRe
             making = staged(hosts, request.directory, prepared.needs, line, logs=wanted.logs)
             stage = ending.enter_context(making)
         ending.callback(_keep_logs, stage, request.results)
-        seen = asyncio.run(_Run(request, plan, stage, prepared.reasons, steps, show).acts())
+        seen = deadlines.run(_Run(request, plan, stage, prepared.reasons, steps, show).acts())
         with steps.step("ending everything"):
             ending.close()
     with steps.step("reading the histories"):

@@ -27,6 +27,9 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NoReturn, TypeVar
 
+from ebla.actors.deadlines import Task
+from ebla.storage.errors import add_note
+
 T = TypeVar("T")
 
 STEPS_MAX = 20_000_000
@@ -239,7 +242,7 @@ class Alarm:
 class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module. `derive` gives generators of random numbers that depend on the seed. `now` is the time."""
 
-    # Attributes of BaseEventLoop that its stubs lack; stable from Python 3.11 to 3.13.
+    # Attributes of BaseEventLoop that its stubs lack; stable from Python 3.10 to 3.13.
     _ready: collections.deque[Any]
     _asyncgens: Any
     _stopping: bool
@@ -311,19 +314,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
-    def create_task(  # type: ignore[override]
-        self, coroutine: Any, *, name: str | None = None, context: contextvars.Context | None = None
-    ) -> asyncio.Task[Any]:
+    def create_task(self, coroutine: Any, *, name: str | None = None) -> asyncio.Task[Any]:  # type: ignore[override]
         """Tie every task to its domain, also those that asyncio itself makes (gather, wait_for)."""
-        domain = _domain.get() if context is None else context.get(_domain)
+        domain = _domain.get()
         if domain is None:
-            task = asyncio.Task(coroutine, loop=self, name=name, context=context)
+            task = Task(coroutine, loop=self, name=name)
             self.outside.add(task)
             return task
         domain.tasks += 1
         mortal = _Mortal(coroutine, domain, self)
         name = f"{domain.name}#{domain.tasks}" if name is None else f"{domain.name}#{domain.tasks} {name}"
-        task = mortal.task = asyncio.Task(mortal, loop=self, name=name, context=context)
+        task = mortal.task = Task(mortal, loop=self, name=name)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task
 
@@ -414,13 +415,11 @@ def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_M
     try:
         asyncio.set_event_loop(loop)
         result = loop.run_until_complete(main)
-        gc.collect(
-            0
-        )  # all objects of the run are that young; futures that are dropped only now may have failed, too
+        gc.collect(0)  # the run's objects are young; futures that are dropped only now may have failed, too
         loop.raise_aborted()
         return result
     except BaseException as error:
-        error.add_note(f"simulation: seed {seed}, {loop.time():.6f} s of virtual time, {loop.steps} steps")
+        add_note(error, f"simulation: seed {seed}, {loop.time():.6f} s of virtual time, {loop.steps} steps")
         raise
     finally:
         _end(loop)

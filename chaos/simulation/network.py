@@ -217,8 +217,7 @@ class SimulatedNetwork:
         else:
             self._trace("arrive", exchange, exchange.digest)
             endpoint.received[exchange] = None
-            context = endpoint.domain.context.copy()
-            self.loop.create_task(self._serve(endpoint, exchange), context=context)
+            endpoint.domain.context.run(self.loop.create_task, self._serve(endpoint, exchange))
 
     async def _serve(self, endpoint: Endpoint, exchange: Exchange) -> None:
         """Answer the call. Runs in the node's domain, and so ends when the node does."""

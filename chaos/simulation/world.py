@@ -24,6 +24,7 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from ebla.actors.deadlines import Timeout, timeout
 from ebla.actors.world import Dispatcher, Faults, NoFaults, Role, World
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import Alarm, Domain, SimulatedLoop
@@ -99,8 +100,8 @@ class NodeClock:
         late_s = JITTER_S * self._random.random()
         yield Alarm(self._loop, self._loop.now + (seconds / self._rate + late_s))
 
-    def timeout(self, seconds: float) -> asyncio.Timeout:
-        return asyncio.timeout(seconds / self._rate)
+    def timeout(self, seconds: float) -> Timeout:
+        return timeout(seconds / self._rate)
 
 
 @dataclass
@@ -212,7 +213,7 @@ class SimulatedCluster:
         node = self._nodes[address]
         self.loop.trace("stop", address)
         if node.stopping is None:
-            node.stopping = self.loop.create_task(self._stop(node), context=node.domain.context.copy())
+            node.stopping = node.domain.context.run(self.loop.create_task, self._stop(node))
         stopping = node.stopping
         await asyncio.wait((stopping, node.ended), return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
@@ -352,7 +353,7 @@ class SimulatedCluster:
         name: str,
         failed: Callable[[asyncio.Task[None]], None] | None = None,
     ) -> asyncio.Task[None]:
-        task = self.loop.create_task(coroutine, name=name, context=node.domain.context.copy())
+        task = node.domain.context.run(self.loop.create_task, coroutine, name=name)
         mortal: Any = task.get_coro()
         mortal.spawned, mortal.failed = True, failed
         return task

@@ -8,7 +8,9 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from ebla.coordination import awaited as coordination
 from ebla.coordination.awaited import Node, Nodes

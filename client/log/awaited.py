@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from itertools import count
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import Self
 
 from ebla.actors.errors import TimedOut
 from ebla.arguments import check_deadline, check_int, check_text

@@ -6,9 +6,10 @@ Threads may share all handles. A log can be pickled, into a Ray task for instanc
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+from typing_extensions import Self
 
 from ebla.log import awaited as log
 from ebla.log import ledgers

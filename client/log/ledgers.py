@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
+from typing_extensions import Self
 
 from ebla.actors.errors import NotFound, TimedOut
 from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from html import escape
 from typing import Any, TypeVar
 
@@ -109,7 +109,7 @@ def _cell(field: str, value: Any) -> str:
     if field.endswith("_bytes"):
         return size(value)
     if field.endswith("_us"):
-        return f"{datetime.fromtimestamp(value / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if value else ""
+        return f"{datetime.fromtimestamp(value / 1e6, timezone.utc):%Y-%m-%d %H:%M:%S} UTC" if value else ""
     if field == "disks":
         return ", ".join(f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free" for disk in value)
     if isinstance(value, float):

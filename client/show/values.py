@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
@@ -66,7 +66,7 @@ def _spelled(value: Any) -> Any:
 def minutely(value: datetime) -> datetime:
     """The time in UTC if its offset has seconds, as before standard time: ISO 8601 has no such offsets."""
     offset = value.utcoffset()
-    return value.astimezone(UTC) if offset is not None and offset.total_seconds() % 60 else value
+    return value.astimezone(timezone.utc) if offset is not None and offset.total_seconds() % 60 else value
 
 
 def _iso_8601(value: Any) -> str:

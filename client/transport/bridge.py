@@ -24,6 +24,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import uvloop
 
+from ebla.actors.deadlines import count_cancellations
 from ebla.errors import ConnectionClosed, EblaError, Internal
 
 T = TypeVar("T")
@@ -149,6 +150,7 @@ class Bridge:
         self._gate = threading.Lock()
         self._waiters: dict[asyncio.Task[None], Waiter[Any]] = {}  # loop thread only
         self.loop = uvloop.new_event_loop()
+        count_cancellations(self.loop)
         self._thread = threading.Thread(target=self._main, name=f"ebla client {name}", daemon=True)
         self._thread.start()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from typing_extensions import Self
 
 
 class Closing(Protocol):

@@ -8,10 +8,11 @@ Handles on the table get the new schema by themselves.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import Self
 
 from ebla.actors import messages as m
 from ebla.arguments import check_deadline, check_int, check_text

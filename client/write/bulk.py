@@ -39,7 +39,7 @@ from ebla.options import (
     WriteId,
     Written,
 )
-from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument, add_note
 from ebla.storage.rows import ragged
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
@@ -121,12 +121,12 @@ class BulkWrite:
                 raise
             self.error = error  # in the rows of a later window
         except Exception as error:  # of the source of a stream
-            error.add_note(f"{self.applied} rows of the call were applied")
+            add_note(error, f"{self.applied} rows of the call were applied")
             raise
         finally:
             self._abandon()
         if self.error is not None:
-            self.error.add_note(f"{self.applied} rows of the call were applied")
+            add_note(self.error, f"{self.applied} rows of the call were applied")
             raise self._tries.outcome(self.error)
         return Written(self.applied, tuple(sorted(self.rejected)))
 

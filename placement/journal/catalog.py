@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ebla.actors import deadlines
 from ebla.actors.errors import NetworkError, NotActive, NotRunning, Unavailable
 from ebla.actors.master.messages import GrowJournalReply, GrowJournalRequest
 from ebla.actors.ray_world import RayNetwork
@@ -193,7 +194,7 @@ def grown(
         journal = _as_grown(_planned(state))
         nodes = journal_of(state.config, seats(state.revised(journal=journal)), journal.id).nodes
         fleet.bring([spec for spec in roles(plan, state) if spec.address in nodes], deadline_s)
-        asyncio.run(_grow(state.config, nodes, deadline_s))
+        deadlines.run(_grow(state.config, nodes, deadline_s))
     except EblaError as error:
         return state, f"the growth of the journal is not complete: {error}; `ebla up` continues it"
     return _remembered(state, journal, available), ""

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
+from ebla.actors import deadlines
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.messages import Empty, MasterStatus
 from ebla.actors.ray_shell import MachineClock, Tasks
@@ -89,4 +90,4 @@ def _operate(namespace: str, work: Callable[[World], Coroutine[Any, Any, T]]) ->
         finally:
             tasks.cancel()
 
-    return asyncio.run(body())
+    return deadlines.run(body())

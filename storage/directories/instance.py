@@ -21,7 +21,7 @@ import os
 import shutil
 import threading
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -256,7 +256,7 @@ class InstanceDirectory:
 
     def _fresh(self, new_uuid: str) -> InstanceFile:
         set_aside, lost = self._found_aside() or (None, {})
-        now = datetime.now(UTC).isoformat()
+        now = datetime.now(timezone.utc).isoformat()
         return InstanceFile(FORMAT, new_uuid, 0, now, lost=lost, set_aside=set_aside)
 
     def _join_data_dirs(self, file: InstanceFile) -> InstanceFile:
@@ -330,7 +330,7 @@ def _set_aside_data_dir(directory: Path, file: InstanceFile) -> str | None:
 
 
 def _mark(directory: Path, reason: str, *, old_copy: bool) -> None:
-    marker = FailedFile(reason, datetime.now(UTC).isoformat(), old_copy)
+    marker = FailedFile(reason, datetime.now(timezone.utc).isoformat(), old_copy)
     write_durably(directory / FAILED, msgspec.json.encode(marker))
 
 

@@ -131,7 +131,8 @@ def seals(open_rows: Sequence[bytes], seeds: int | Sequence[int], mark: int = 0)
 
     each = repeat(seeds) if isinstance(seeds, int) else seeds
     crcs = array("I", starmap(_crc, zip(open_rows, each, strict=False)))
-    return _undo(np.frombuffer(crcs, np.uint32) ^ np.uint32(RESIDUE)) ^ np.uint32(mark)
+    found: U32 = _undo(np.frombuffer(crcs, np.uint32) ^ np.uint32(RESIDUE)) ^ np.uint32(mark)
+    return found
 
 
 @lru_cache(BRIDGES_MAX)

@@ -89,7 +89,7 @@ class Fixed:
         if self.kind == "decimal":
             octets = _octets(values)[:, ::-1].copy()
             octets[:, 0] ^= 0x80
-            return octets.view("V16")[:, 0]
+            return _of_octets(octets)
         sign = _sign(self.width)
         raw: Array = values.view(sign.dtype)
         if self.kind not in ("float", "double"):
@@ -106,7 +106,7 @@ class Fixed:
         if self.kind == "decimal":
             octets = _octets(parts)[:, ::-1].copy()
             octets[:, 15] ^= 0x80
-            return octets.view("V16")[:, 0]
+            return _of_octets(octets)
         sign = _sign(self.width)
         native: Array = parts.astype(sign.dtype)
         flipped: Array = np.bitwise_xor(native, sign)
@@ -131,6 +131,11 @@ def _bits(data: Any, offset: int, count: int) -> Array:
 
 def _octets(values: Array) -> Array:
     return np.ascontiguousarray(values).view(np.uint8).reshape(-1, 16)
+
+
+def _of_octets(octets: Array) -> Array:
+    values: Array = octets.view("V16")[:, 0]
+    return values
 
 
 def _sign(width: int) -> Array:

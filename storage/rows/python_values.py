@@ -116,9 +116,11 @@ def remedy(column: Column, value: Any = None) -> str:
     if column.type in ("float", "double") and isinstance(value, np.longdouble):
         return "cast it, which rounds it: np.float64(value), or values.astype('float64') for an array"
     if column.type == "timestamp":
-        example = _TIME_EXAMPLES[str(column.unit)].format(", tzinfo=datetime.UTC" if column.zone else "")
+        example = _TIME_EXAMPLES[str(column.unit)].format(
+            ", tzinfo=datetime.timezone.utc" if column.zone else ""
+        )
         if column.zone and column.unit in ("us", "ns"):
-            example = f"datetime.datetime.now(datetime.UTC) or {example}"
+            example = f"datetime.datetime.now(datetime.timezone.utc) or {example}"
         zone = "with a time zone" if column.zone else "without a time zone"
         return f"give datetime.datetime values {zone}, such as {example}"
     if column.type == "time":

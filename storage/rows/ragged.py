@@ -93,7 +93,8 @@ def cut(data: Any, starts: Array, stops: Array) -> pa.BinaryArray:
 def window(data: Array, width: int) -> Array:
     """Every run of `width` bytes of the buffer, by its start: index it to gather."""
     assert 0 < width <= len(data)
-    return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
+    found: Array = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
+    return found
 
 
 def objects(array: pa.BinaryArray) -> list[bytes]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ _SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a column's unit
 _DAY_S = 86_400
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone have times without one
-_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EXACT = Context(prec=120, traps=[Inexact, InvalidOperation, Overflow])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import islice
 from typing import IO, Any
 
@@ -98,7 +98,7 @@ async def restore(disk: Disk, environment: Environment, record: Quarantined, dir
         raise InvalidArgument(f"{directory!r} is no absolute path; name one on the server's host")
     outside = disk.outside
     await environment.run(_make_empty, outside, directory)
-    at = datetime.fromtimestamp(record.at_us / 1e6, UTC).isoformat()
+    at = datetime.fromtimestamp(record.at_us / 1e6, timezone.utc).isoformat()
     about = Restored(
         record.name,
         record.tablet,

@@ -25,7 +25,7 @@ from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World
 from ebla.chaos.defects.planted import planted
 from ebla.chaos.simulation import loop
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, add_note
 from tests.journal.line import MODES, Line
 from tests.journal.stage import JOURNAL, Hand, Stage
 from tests.sweeps import seeds
@@ -184,7 +184,7 @@ def sweep(knows: str) -> list[bool]:
         try:
             grown.append(loop.run(outcome(faults, knows), run))
         except BaseException as error:
-            error.add_note(f"run {run}: {faults}")
+            add_note(error, f"run {run}: {faults}")
             raise
     return grown
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from ebla.actors.deadlines import timeout
 from ebla.chaos.simulation.loop import Deadlock, Livelock, NotSimulated, run
 from tests.staged import simulated
 
@@ -59,9 +60,9 @@ async def test_threads_are_refused() -> None:
 
 @simulated
 async def test_asyncio_as_usual_works_in_virtual_time() -> None:
-    async with asyncio.timeout(10):
+    async with timeout(10):
         assert await asyncio.gather(asyncio.sleep(3, "a"), asyncio.sleep(1, "b")) == ["a", "b"]
-    with pytest.raises(TimeoutError):
+    with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(asyncio.sleep(5), 1)
     assert asyncio.get_running_loop().time() == pytest.approx(4)
 
@@ -93,7 +94,7 @@ def test_a_dead_domain_takes_no_step_and_runs_no_cleanup():
 
     async def parent():
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.5):
+            async with timeout(1.5):
                 await asyncio.gather(victim("child"), victim("second"))
         did.append("parent goes on")
 
@@ -101,7 +102,7 @@ def test_a_dead_domain_takes_no_step_and_runs_no_cleanup():
         loop = asyncio.get_running_loop()
         domain = loop.domain("node")
         tasks = [
-            loop.create_task(coroutine, context=domain.context.copy())
+            domain.context.run(loop.create_task, coroutine)
             for coroutine in (victim("own"), parent(), victim("cancelled"))
         ]
         assert [task.get_name() for task in tasks] == ["node#1", "node#2", "node#3"]
@@ -126,7 +127,7 @@ async def test_a_task_that_ends_its_own_domain_stops_at_its_next_wait() -> None:
         await asyncio.sleep(0)
         did.append("never")
 
-    loop.create_task(suicide(), context=domain.context.copy())
+    domain.context.run(loop.create_task, suicide())
     await asyncio.sleep(1)
     assert did == ["still in this step"]
 
@@ -171,13 +172,13 @@ async def test_a_paused_domain_does_its_overdue_work_when_it_resumes() -> None:
 
     async def limited():
         try:
-            async with asyncio.timeout(2):
+            async with timeout(2):
                 await asyncio.sleep(1.5)
                 did.append(("slept", loop.time()))
         except TimeoutError:
             did.append(("timed out", loop.time()))
 
-    tasks = [loop.create_task(each, context=domain.context.copy()) for each in (ticks(), limited())]
+    tasks = [domain.context.run(loop.create_task, each) for each in (ticks(), limited())]
     await asyncio.sleep(1.2)
     domain.pause()
     await asyncio.sleep(8.8)
@@ -202,7 +203,7 @@ async def test_a_domain_may_die_between_two_steps_of_one_moment() -> None:
 
     domain.call_after(2, kill)
     for name in ("first", "second"):
-        loop.create_task(walks(name), context=domain.context.copy())
+        domain.context.run(loop.create_task, walks(name))
     await asyncio.sleep(1)
     assert did == [("first", 0, 0.0), ("second", 0, 0.0)]
 
@@ -218,7 +219,7 @@ async def test_a_domain_may_die_while_it_is_paused() -> None:
         finally:
             did.append("cleaned up")
 
-    loop.create_task(victim(), context=domain.context.copy())
+    domain.context.run(loop.create_task, victim())
     domain.pause()
     await asyncio.sleep(2)
     domain.alive = False
@@ -242,10 +243,10 @@ def test_a_task_started_during_the_end_of_its_domain_takes_no_step():
                 await asyncio.sleep(1000)
             finally:
                 taken.append("closed")
-                loop.create_task(step(), context=domain.context.copy())  # noqa: RUF006
+                domain.context.run(loop.create_task, step())
 
         for _ in range(3):
-            loop.create_task(sleeper(), context=domain.context.copy())  # noqa: RUF006
+            domain.context.run(loop.create_task, sleeper())
         await asyncio.sleep(1)
 
     run(main())
@@ -298,7 +299,7 @@ def test_failures_of_tasks_of_dead_domains_are_ignored(caplog: pytest.LogCapture
         async def both() -> None:
             await asyncio.gather(fail(), asyncio.sleep(1000), return_exceptions=True)
 
-        held = loop.create_task(both(), context=domain.context.copy())
+        held = domain.context.run(loop.create_task, both())
         await asyncio.sleep(1)
         domain.alive = False
         await asyncio.sleep(1)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ebla.actors.deadlines import timeout
 from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.messages import Empty
 from ebla.actors.world import Role, World, new_id, rpc
@@ -164,7 +165,7 @@ async def test_a_second_graceful_stop_waits_for_the_first() -> None:
     await cluster.stop(ADDRESS)
     assert [each for each in role.diary if each != "beat"] == ["stops", "stopped", "beat ends"]
     assert not cluster.alive(ADDRESS)
-    async with asyncio.timeout(60):
+    async with timeout(60):
         await first
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_put_replaces_a_row_and_update_keeps_its_other_columns(loaded: Cli) -> N
         "wrote 1 row to flights; not named, so default or null: distance, at (--update keeps what a row has)"
     )
     assert (outcome.status, outcome.text, outcome.seen) == (0, unnamed, changed)
-    at = datetime(2013, 1, 31, 5, tzinfo=UTC)
+    at = datetime(2013, 1, 31, 5, tzinfo=timezone.utc)
     updated = loaded("table put flights --update at=2013-01-31T05:00", *KEY, after=rows_left)
     assert (updated.status, updated.seen[2]) == (0, {**THIRD, "at": at})
     assert loaded("table put flights --update --null distance", *KEY, after=rows_left).seen == changed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, time, timedelta
+from datetime import datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,18 @@ async def rich(stage: Stage) -> None:
             pd.Timestamp(1_700_000_000_000_000_001, tz="America/New_York"),
         ),
         ("timestamp[us]", "2023-11-14T22:13:20.0000010000", datetime(2023, 11, 14, 22, 13, 20, 1)),  # noqa: DTZ001
+        ("timestamp[us]", "2023-11-14 22:13:20,5", datetime(2023, 11, 14, 22, 13, 20, 500_000)),  # noqa: DTZ001
+        ("timestamp[us,UTC]", "2023-11-14T22:13Z", datetime(2023, 11, 14, 22, 13, tzinfo=timezone.utc)),
+        (
+            "timestamp[us,UTC]",
+            "2023-11-14T22:13:20.5+01",
+            datetime(2023, 11, 14, 21, 13, 20, 500_000, timezone.utc),
+        ),
+        (
+            "timestamp[us,UTC]",
+            "2023-11-14T22:13:20-0130",
+            datetime(2023, 11, 14, 23, 43, 20, 0, timezone.utc),
+        ),
         ("time[us]", "05:30:00.2500000", time(5, 30, 0, 250000)),
         ("double", "9007199254740992", 2.0**53),
         ("uint64", "18446744073709551615", (1 << 64) - 1),

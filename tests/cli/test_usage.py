@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import sys
 import termios
 
@@ -33,7 +35,7 @@ def test_an_error_breaks_between_words_on_a_terminal_and_nowhere_else(
     whole = ebla(*words)
     assert (whole.status, whole.err.count("\n")) == (2, 1)
     reading, writing = os.openpty()
-    termios.tcsetwinsize(writing, (24, 40))
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     with os.fdopen(writing, "w") as terminal, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", terminal)
         with pytest.raises(SystemExit):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +19,7 @@ from ebla.storage.columns import Column
 from ebla.storage.schema import TableSchema
 from tests.pipelines.test_exports import COLUMNS, TYPES
 
-NOON = datetime(2013, 7, 4, 12, 0, 0, 250_000, tzinfo=UTC)
+NOON = datetime(2013, 7, 4, 12, 0, 0, 250_000, tzinfo=timezone.utc)
 VALUES: list[tuple[str, Any, str]] = [
     ("int64", -3, "-3"),
     ("uint8", 255, "255"),

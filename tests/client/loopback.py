@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from typing import Any, Self
+from typing import Any
 
 import msgspec
+from typing_extensions import Self
 
 from ebla import aio
+from ebla.actors.deadlines import timeout
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.world import CallerWorld, Dispatcher, World, decode_answer, encode
@@ -35,7 +37,7 @@ class LoopNetwork:
         if role is None:
             raise NotDelivered(f"there is no {where}", address=where)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await asyncio.sleep(0)
                 return decode_answer(await role.answer(method, encode(message)), reply)
         except TimeoutError:

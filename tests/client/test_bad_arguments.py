@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -300,7 +300,7 @@ def test_rows_may_come_in_any_sequence(loopback: Loopback) -> None:
 
 
 def test_a_condition_of_the_largest_size_is_accepted_and_the_server_refuses_a_larger_one() -> None:
-    at = datetime(2024, 5, 17, tzinfo=UTC)
+    at = datetime(2024, 5, 17, tzinfo=timezone.utc)
     fine = ebla.col("v").is_in(["x" * 300] * 10_000)
     assert expressions.decode(expressions.encode(fine)) == fine
     assert expressions.decode(expressions.encode(ebla.col("at") == at)) == (ebla.col("at") == at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -214,7 +214,7 @@ def test_bounds_are_never_longer_than_a_key_may_be() -> None:
 
 def test_values_of_every_type_survive_the_wire() -> None:
     values = [
-        True, 1, 1.0, "1", b"1", Decimal("1"), Decimal("1.0"), date(1970, 1, 2), FIVE, FIVE.replace(tzinfo=UTC),
+        True, 1, 1.0, "1", b"1", Decimal("1"), Decimal("1.0"), date(1970, 1, 2), FIVE, FIVE.replace(tzinfo=timezone.utc),
         2**80, -(2**63), float("inf"), pd.Timestamp(5), pd.Timestamp(5, tz="Europe/Berlin"),
     ]  # fmt: skip
     sent = [encode(col("x") == value) for value in values]
@@ -229,7 +229,7 @@ def test_values_of_every_type_survive_the_wire() -> None:
 
 def test_binding_turns_values_into_the_columns_types_and_is_done_once() -> None:
     predicate = (
-        (col("at") > FIVE.replace(tzinfo=UTC))
+        (col("at") > FIVE.replace(tzinfo=timezone.utc))
         & (col("local") == pd.Timestamp(5))
         & (col("day") == date(1970, 1, 2))
         & (col("money") == 5)
@@ -271,8 +271,8 @@ def test_a_condition_rounds_an_int_to_a_float_column_as_it_rounds_a_double() -> 
         ("flag", 1, "a bool"),
         ("day", FIVE, "a date"),
         ("at", FIVE, "a datetime with a zone, in whole ms"),
-        ("at", FIVE.replace(microsecond=1, tzinfo=UTC), "in whole ms"),
-        ("local", FIVE.replace(tzinfo=UTC), "a datetime without a zone"),
+        ("at", FIVE.replace(microsecond=1, tzinfo=timezone.utc), "in whole ms"),
+        ("local", FIVE.replace(tzinfo=timezone.utc), "a datetime without a zone"),
         ("money", Decimal("0.001"), "5 digits, 2 of them after the point"),
     ],
 )
@@ -288,7 +288,7 @@ def test_a_value_that_the_column_cannot_hold_is_refused_by_name(
 
 
 def test_a_time_bound_to_another_column_type_is_refused() -> None:
-    bound = bind(col("at") == FIVE.replace(tzinfo=UTC), TABLE)
+    bound = bind(col("at") == FIVE.replace(tzinfo=timezone.utc), TABLE)
     stray = msgspec.structs.replace(bound, column="n")
     with pytest.raises(InvalidArgument, match="'n'"):
         bind(stray, TABLE)

@@ -3,9 +3,10 @@ wrong in exactly this way."""
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import Any
 
 import pyarrow as pa
+from typing_extensions import assert_type
 
 import ebla
 

@@ -57,7 +57,7 @@ PLACE = pa.struct([("x", pa.int32()), ("seen", pa.timestamp("us", "UTC"))])
 
 def everything(rows: int = ROWS) -> pa.Table:
     """Rows with every common type of Spark and tables, with nulls and NaN among the values."""
-    start = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
+    start = datetime.datetime(2013, 1, 1, tzinfo=datetime.timezone.utc)
     at = [start + datetime.timedelta(seconds=n) for n in range(rows)]
     return pa.table(
         {

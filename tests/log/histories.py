@@ -17,6 +17,7 @@ from itertools import groupby
 from random import Random
 
 from ebla import aio
+from ebla.actors.deadlines import timeout
 from ebla.actors.errors import NotFound, TimedOut
 from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced
 from ebla.actors.ledger.handles.recovery import recover
@@ -126,7 +127,7 @@ class History:
         await asyncio.sleep(self.random.uniform(2.0, 12.0))
         self.calm = True
         await asyncio.gather(*beside)
-        async with asyncio.timeout(LIMIT_S):
+        async with timeout(LIMIT_S):
             await asyncio.gather(*work)
         self.judge(await contents(log))
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ebla.actors.coordination.limits import Limits
+from ebla.actors.deadlines import timeout
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger.errors import NotEnoughStores
 from ebla.actors.ledger.handles import reading
@@ -89,7 +90,7 @@ def test_a_reader_ends_a_recovery_whose_process_died() -> None:
         log = await opening.log("events")
         opened = asyncio.ensure_future(log.writer())
         (ledger,) = await log._ledgers.registry.list()
-        async with asyncio.timeout(10.0):
+        async with timeout(10.0):
             while any(stage.role(store).stored(ledger, 1) is None for store in stage.stores):
                 await asyncio.sleep(0.0001)
         stage.crash(opening)

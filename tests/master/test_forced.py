@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ebla.actors import messages as m
+from ebla.actors.deadlines import timeout
 from ebla.actors.errors import OutcomeUnknown, Unavailable
 from ebla.actors.replication.configuration import Configuration
 from tests.master.real_servers import OPTIONS, members_of, role, server, voters, with_a_tablet
@@ -86,7 +87,7 @@ async def test_a_second_force_with_fewer_survivors_is_adopted(stage: Stage) -> N
             return False
         return True
 
-    async with asyncio.timeout(20.0):
+    async with timeout(20.0):
         while not await taken():
             await asyncio.sleep(1.0)
 

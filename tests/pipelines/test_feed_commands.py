@@ -235,14 +235,14 @@ def test_large_sources_and_options_of_spark_choose_spark(
 ) -> None:
     opened = sources.open_checked(str(source), None, None)
     nothing, two = sources.SparkOptions(), sources.SparkOptions(executors=2)
-    assert sources.choose_engine(None, nothing, opened) is sources.Engine.arrow
-    assert sources.choose_engine(None, two, opened) is sources.Engine.spark
+    assert sources.choose_engine(None, nothing, opened) == "arrow"
+    assert sources.choose_engine(None, two, opened) == "spark"
     monkeypatch.setattr(sources, "SPARK_BYTES_MIN", 100)
-    assert sources.choose_engine(None, nothing, opened) is sources.Engine.spark
-    assert sources.choose_engine(sources.Engine.arrow, nothing, opened) is sources.Engine.arrow
+    assert sources.choose_engine(None, nothing, opened) == "spark"
+    assert sources.choose_engine("arrow", nothing, opened) == "arrow"
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert sources.choose_engine(None, nothing, opened) is sources.Engine.arrow
+    assert sources.choose_engine(None, nothing, opened) == "arrow"
 
 
 def test_a_source_is_read_without_pandas_which_later_works_as_always(source: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
 
@@ -159,7 +159,7 @@ def test_newer_types_have_the_nearest_type_of_spark_and_keep_their_values() -> N
         "took": timedelta(milliseconds=-5),
         "note": "{}",
         "tags": [None, (1 << 32) - 1],
-        "point": {"x": None, "at": datetime(2024, 5, 17, tzinfo=UTC)},
+        "point": {"x": None, "at": datetime(2024, 5, 17, tzinfo=timezone.utc)},
         "m": [("a", (1 << 64) - 1), ("b", None)],
     }
     found = in_spark_types(pa.RecordBatch.from_pylist([row, {}], schema=NEWER), to_arrow_schema(made))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ NOON = datetime.fromisoformat("2024-05-17T12:00")
         (pa.string(), {"NA": "NA", " x ": " x ", "": ""}, []),
         (pa.date32(), {"2024-05-17": date(2024, 5, 17), "2024-05-17 00:00:00": date(2024, 5, 17)}, ["2024-13-01", "17.05.2024", "2024-05-17 01:00"]),
         (pa.timestamp("us"), {"2024-05-17 12:00": NOON, "2024-05-17T12:00:00.000000000": NOON}, ["2024-05-17 12:00:00Z", "2024-05-17 12:00:00.1234567", "12:00"]),
-        (pa.timestamp("s", "UTC"), {"2024-05-17 14:00:00+02:00": NOON.replace(tzinfo=UTC), "2024-05-17T12:00:00.000Z": NOON.replace(tzinfo=UTC)}, ["2024-05-17 12:00:00", "2024-05-17 12:00:00.5Z"]),
+        (pa.timestamp("s", "UTC"), {"2024-05-17 14:00:00+02:00": NOON.replace(tzinfo=timezone.utc), "2024-05-17T12:00:00.000Z": NOON.replace(tzinfo=timezone.utc)}, ["2024-05-17 12:00:00", "2024-05-17 12:00:00.5Z"]),
         (pa.decimal128(5, 2), {"1.50": Decimal("1.50"), "999.99": Decimal("999.99"), "1e2": Decimal("100.00")}, ["1.505", "1000", "inf"]),
         (pa.binary(), {"0x00ff": b"\x00\xff", "0x": b""}, ["00ff", "0xf"]),
         (pa.time64("us"), {"12:30:15.25": time(12, 30, 15, 250_000)}, ["25:00", "noon"]),
@@ -195,7 +195,7 @@ COLUMNS = {
     "flag": (pa.bool_(), st.booleans()),
     "day": (pa.date32(), st.dates(date(1, 1, 1))),
     "wall": (pa.timestamp("us"), MOMENTS),
-    "at": (pa.timestamp("us", "UTC"), MOMENTS.map(lambda at: at.replace(tzinfo=UTC))),
+    "at": (pa.timestamp("us", "UTC"), MOMENTS.map(lambda at: at.replace(tzinfo=timezone.utc))),
     "price": (pa.decimal128(12, 3), st.decimals(-(10**8), 10**8, places=3)),
 }  # fmt: skip
 SCHEMA = pa.schema(

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from ebla.actors import errors
+from ebla.actors.deadlines import Timeout, timeout
 from ebla.actors.errors import NotRunning, from_frame
 from ebla.actors.figures import Figure
 from ebla.actors.messages import Empty
@@ -41,8 +42,8 @@ class FastClock:
         self.slept += 1
         await asyncio.sleep(0.001)
 
-    def timeout(self, seconds: float) -> asyncio.Timeout:
-        return asyncio.timeout(seconds)
+    def timeout(self, seconds: float) -> Timeout:
+        return timeout(seconds)
 
 
 class Stage:
@@ -103,7 +104,7 @@ def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
     """Run the scenario in a new directory, and stop all shells."""
 
     async def run() -> None:
-        async with asyncio.timeout(20):
+        async with timeout(20):
             await scenario(stage)
             for shell in stage.shells:
                 await shell.stop()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+from ebla.actors.deadlines import timeout
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import DiskFailed, EblaError, SnapshotExpired
 from ebla.storage.lmdb.disk import LmdbDisk
@@ -123,7 +124,7 @@ async def hang_data_sync(root: str, first: str, second: str, control: str) -> No
     good = [Put("t", [(b"k", b"v")])]
     hung = [asyncio.ensure_future(each.commit(good)) for each in (a, c)]
     try:
-        async with asyncio.timeout(30.0):
+        async with timeout(30.0):
             await asyncio.gather(b.commit(good), b.commit(good), meta.commit(good))
             say("others", "accepted", not any(each.done() for each in hung))
             made = await disk.open_environment("data/new", ["t"], create=True)  # d1 holds fewer

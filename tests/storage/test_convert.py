@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -91,7 +91,7 @@ UNFIT: list[tuple[str, Any]] = [
     ("blob", "x"),
     ("d", NAIVE),
     ("d", "2020-01-01"),
-    ("local", NAIVE.replace(tzinfo=UTC)),
+    ("local", NAIVE.replace(tzinfo=timezone.utc)),
     ("local", NAIVE.replace(microsecond=1)),
     ("local", 5),
     ("local", pd.NaT),
@@ -126,7 +126,11 @@ def test_a_value_that_does_not_fit_exactly_is_refused_with_column_and_row(column
         ("f", 0.1, float(np.float32(0.1))),
         ("b", np.bool_(True), True),
         ("blob", bytearray(b"x"), b"x"),
-        ("instant", pd.Timestamp("2020-01-01", tz="Europe/Berlin"), datetime(2019, 12, 31, 23, tzinfo=UTC)),
+        (
+            "instant",
+            pd.Timestamp("2020-01-01", tz="Europe/Berlin"),
+            datetime(2019, 12, 31, 23, tzinfo=timezone.utc),
+        ),
         ("money", 7, Decimal("7.00")),
         ("money", Decimal("1E2"), Decimal("100.00")),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -39,14 +39,14 @@ def objects(*values: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "values", "row"),
     [
-        (pa.timestamp("us", "UTC"), [NOON.replace(tzinfo=UTC), NOON], 1),
+        (pa.timestamp("us", "UTC"), [NOON.replace(tzinfo=timezone.utc), NOON], 1),
         (pa.timestamp("us"), [NOON, NOON.replace(tzinfo=timezone(timedelta(hours=5)))], 1),
         (pa.timestamp("us"), [pd.Timestamp(1_000), pd.Timestamp(1_001)], 1),
         (pa.timestamp("us"), [pd.NaT, DAY], 1),
         (pa.timestamp("ns"), [np.datetime64(1, "ns"), NOON], 0),
         (pa.duration("us"), [pd.Timedelta(1_000), pd.Timedelta(1)], 1),
         (pa.date32(), [DAY, NOON], 1),
-        (pa.time64("us"), [time(1), time(1, tzinfo=UTC)], 1),
+        (pa.time64("us"), [time(1), time(1, tzinfo=timezone.utc)], 1),
         (pa.float64(), [0.5, True], 1),
         (pa.int64(), [1, True], 1),
         (pa.binary(), [b"a", "x"], 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -142,7 +142,7 @@ def test_making_a_schema_with_an_unknown_time_zone_is_refused(zone: str) -> None
 def test_every_accepted_zone_can_be_written_and_read(zone: str | None, unit: str) -> None:
     given = pa.schema([("k", pa.int64()), ("at", pa.timestamp(unit, zone))])
     codec = RowCodec(TableSchema.from_arrow(given, ["k"]))
-    at = datetime(2024, 5, 17, 12, tzinfo=UTC if zone else None)
+    at = datetime(2024, 5, 17, 12, tzinfo=timezone.utc if zone else None)
     assert codec.decode_row(*codec.encode_row({"k": 1, "at": at}, SEED), SEED)["at"] == at
 
 
@@ -150,7 +150,7 @@ def test_rows_of_a_zone_that_became_unknown_can_be_stored_and_read_as_arrow() ->
     """A server must start with such a table: only Python values need the zone's rules."""
     table = schema(Column("k", "int64", False), Column("at", "timestamp", unit="us", zone="Mars/Base"))
     codec = RowCodec(table)
-    pair = codec.encode_row({"k": 1, "at": datetime(2024, 5, 17, tzinfo=UTC)}, SEED)
+    pair = codec.encode_row({"k": 1, "at": datetime(2024, 5, 17, tzinfo=timezone.utc)}, SEED)
     back = codec.decode([pair[0] + pair[1]], SEED)
     assert back.column("at").cast(pa.int64()).to_pylist() == [1_715_904_000_000_000]
     with pytest.raises(InvalidArgument, match=r"'at'.*'Mars/Base', which is not known here; install tzdata"):
@@ -216,7 +216,7 @@ class NoOffset(tzinfo):
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("zoned", datetime.max.replace(tzinfo=UTC)),
+        ("zoned", datetime.max.replace(tzinfo=timezone.utc)),
         ("utc", datetime(2024, 5, 17, tzinfo=NoOffset())),
         ("n", 10**5000),
         ("n", -(10**5000)),
@@ -240,8 +240,8 @@ def test_a_value_that_cannot_be_shown_is_refused_with_its_column(column: str, va
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        ("utc", r"give datetime.datetime values with a time zone, such as datetime.datetime.now\(datetime.UTC\)"),
-        ("zoned", r"with a time zone, such as .*250000, tzinfo=datetime.UTC\)"),
+        ("utc", r"give datetime.datetime values with a time zone, such as datetime.datetime.now\(datetime.timezone.utc\)"),
+        ("zoned", r"with a time zone, such as .*250000, tzinfo=datetime.timezone.utc\)"),
         ("local", r"without a time zone, such as datetime.datetime\(2024, 5, 17, 12, 30, 15\)"),
         ("fine", "pandas.Timestamp"),
         ("day", r"such as datetime.date\(2024, 5, 17\)"),

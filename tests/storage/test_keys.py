@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -103,7 +103,7 @@ GOLDEN: list[tuple[Column, Any, str]] = [
     (Column("k", "date"), date(1969, 12, 31), "7fffffff"),
     (
         Column("k", "timestamp", unit="ms", zone="UTC"),
-        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc),
         "80000000000003e8",
     ),
     (Column("k", "decimal", precision=10, scale=2), Decimal("-0.01"), "7f" + "ff" * 15),
@@ -177,7 +177,7 @@ def test_an_empty_key_is_refused() -> None:
         (Column("k", "binary", False), "x"),
         (Column("k", "date", False), datetime(2020, 1, 1)),  # noqa: DTZ001
         (Column("k", "timestamp", False, unit="us", zone="UTC"), datetime(2020, 1, 1)),  # noqa: DTZ001
-        (Column("k", "timestamp", False, unit="ns", zone="UTC"), datetime(2900, 1, 1, tzinfo=UTC)),
+        (Column("k", "timestamp", False, unit="ns", zone="UTC"), datetime(2900, 1, 1, tzinfo=timezone.utc)),
         (Column("k", "decimal", False, precision=3, scale=2), Decimal("1.234")),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -238,8 +238,8 @@ UNFIT: list[tuple[str, Any, str]] = [
     ("u", 1 << 64, "give an int from 0"),
     ("u", 1.0, "an int of 64 bits, 0 or more"),
     ("at", time(1, 2, 3, 4), r"such as datetime.time\(12, 30, 15, 250000\)"),
-    ("at", time(1, tzinfo=UTC), "without a zone"),
-    ("at", datetime(2024, 1, 1, tzinfo=UTC), "a time without a zone"),
+    ("at", time(1, tzinfo=timezone.utc), "without a zone"),
+    ("at", datetime(2024, 1, 1, tzinfo=timezone.utc), "a time without a zone"),
     ("at", 5, "a time without a zone"),
     ("took", timedelta(milliseconds=1), r"such as datetime.timedelta\(hours=1\)"),
     ("took", 5, "a timedelta"),

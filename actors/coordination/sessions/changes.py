@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from math import inf
-from typing import Self, TypeVar
+from typing import TypeVar
+
+from typing_extensions import Self
 
 from ebla.actors.asking.certainty import Tries
 from ebla.actors.asking.master_client import MasterClient

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from ebla.actors.asking.retries import BACKOFF_MAX_S, retriable
 from ebla.actors.coordination import paths

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -149,4 +149,4 @@ class Levels:
 
 
 def _utc(us: int) -> str:
-    return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{datetime.fromtimestamp(us // 1_000_000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

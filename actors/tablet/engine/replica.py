@@ -32,7 +32,7 @@ from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.tally import Tally
 from ebla.actors.tablet.engine.waits import Waiter, Waits, release
 from ebla.actors.world import settle
-from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument, add_note
 from ebla.storage.logs.entries import (
     ALTER,
     CHECKPOINT,
@@ -237,7 +237,7 @@ class Replica:
             return
         note = f"last events of tablet {self.tablet} here:\n"
         if not any(each.startswith(note) for each in getattr(error, "__notes__", ())):
-            error.add_note(note + self.core.story())
+            add_note(error, note + self.core.story())
 
     def explained(self, act: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Carry out an act. An internal error of it carries the last events."""

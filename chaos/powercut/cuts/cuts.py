@@ -7,7 +7,6 @@ point, so that rare transitions (creation, deletion, trim, checkpoint) are hit a
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 import traceback
@@ -17,6 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from ebla.actors import deadlines
 from ebla.chaos.powercut import forks
 from ebla.chaos.powercut.cuts.platter import Image, Platter
 from ebla.chaos.powercut.cuts.verify import Lost, Unborn, Verify
@@ -116,7 +116,7 @@ def examine(base: Path, facts: Facts, recording: Recording, seed: int) -> Verdic
     """Verify a directory in this process; an error is part of the verdict."""
     verify = Verify(base, facts, recording.plan, seed)
     try:
-        asyncio.run(verify.everything())
+        deadlines.run(verify.everything())
     except Unborn as error:
         return Verdict(UNBORN, str(error))
     except Lost as error:

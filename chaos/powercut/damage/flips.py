@@ -18,7 +18,6 @@ lists checks that storage does not make and that would have found the damage (au
 
 from __future__ import annotations
 
-import asyncio
 import io
 import pickle
 import random
@@ -29,6 +28,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from ebla.actors import deadlines
 from ebla.chaos.powercut import forks
 from ebla.chaos.powercut.cuts.platter import Image
 from ebla.chaos.powercut.damage import audit
@@ -124,7 +124,7 @@ class Bench:
             if damage is not None:
                 (base / damage.file).write_bytes(damage.data)
             survey = Survey(base, self.facts, self.recording.plan, note, master=master)
-            asyncio.run(survey.everything())
+            deadlines.run(survey.everything())
 
         output, status = forks.run(case, self.scratch, timeout_s=TIMEOUT_S, cpu_s=CPU_S)
         answers: Answers = {}

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from ebla.actors import messages as m
+from ebla.actors.deadlines import timeout
 from ebla.actors.tablet.engine.replica import RUNNING
 from ebla.chaos.powercut.life.client import Nonsense, get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts
@@ -89,7 +90,7 @@ class Survey:
                     await self._rows()
         finally:
             with contextlib.suppress(EblaError, TimeoutError):  # a failed disk may not even close
-                async with asyncio.timeout(ANSWER_S):
+                async with timeout(ANSWER_S):
                     await self.machine.stop_all()
         if self.machine.defects:
             self._note("role", Ended(repr(self.machine.defects[0])))  # the shell ends the process

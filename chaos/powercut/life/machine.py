@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from ebla.actors import messages as m
+from ebla.actors.deadlines import timeout
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.master.leadership.group import Master
@@ -119,7 +120,7 @@ class Network:
         if method in PROMISES:
             self.say(Asked(number, address, method, request))
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 data = await role.answer(method, request)
         except TimeoutError:
             raise OutcomeUnknown("no answer", address=address) from None

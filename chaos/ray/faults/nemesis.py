@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import psutil
 from msgspec.structs import replace
 
+from ebla.actors.deadlines import timeout
 from ebla.chaos.plans import EVERY_HOST, MASTER, Fault, Plan, misplaced
 from ebla.chaos.ray.faults import disks, network, nodes, processes
 from ebla.chaos.ray.faults.probes import CALLS
@@ -131,7 +132,7 @@ class Nemesis:
         led = [tablet for host in self._hit(fault) for tablet in await self._served_by(host)]
         injection.note(led=tuple(sorted(self.tablets[tablet] for tablet in led if tablet in self.tablets)))
         try:
-            async with asyncio.timeout(FAULT_S_MAX):
+            async with timeout(FAULT_S_MAX):
                 await KINDS[fault.kind](self.stage, fault, injection)
         except Failed as error:
             injection.ended(error.outcome, str(error))

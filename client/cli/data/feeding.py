@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from msgspec import structs
@@ -28,16 +27,8 @@ if TYPE_CHECKING:
 BUCKETS = 8
 
 
-class Mode(StrEnum):
-    upsert = "upsert"
-    insert = "insert"
-
-
-class OnError(StrEnum):
-    fail = "fail"
-    skip = "skip"
-
-
+Mode = Literal["upsert", "insert"]
+OnError = Literal["fail", "skip"]
 FeedOnError = Annotated[
     OnError,
     option(
@@ -57,8 +48,8 @@ def feed(
     dry_run: Annotated[
         bool, option("--dry-run", "Show types, a sample and the rows that do not fit. Write nothing.")
     ] = False,
-    on_error: FeedOnError = OnError.fail,
-    mode: Annotated[Mode, option("-m --mode", "Replace rows whose key exists, or keep them.")] = Mode.upsert,
+    on_error: FeedOnError = "fail",
+    mode: Annotated[Mode, option("-m --mode", "Replace rows whose key exists, or keep them.")] = "upsert",
     format: sources.Format = None,
     option: sources.Options = None,
     job: Annotated[
@@ -92,16 +83,16 @@ def feed(
         progress.step("recognising the source")
         opened = sources.open_checked(source, format, option)
         chosen = sources.choose_engine(engine, spark, opened)
-        if chosen is sources.Engine.spark and on_error is OnError.skip:
+        if chosen == "spark" and on_error == "skip":
             raise Usage(
                 "Spark ends at the first row that does not fit; --on-error skip needs --engine arrow",
                 option="--on-error",
             )
         with sources.connected(ui, progress) as database:
             plan = _Plan(ui, progress, database, opened, table, source)
-            named = {"replication": replication and replication.value, "storage": storage and storage.value}
+            named = {"replication": replication, "storage": storage}
             plan.choose_table(key, hash, {"replicas": replicas, "min_members": min_members, **named}, dry_run)
-            checked = plan.check() if chosen is sources.Engine.arrow or dry_run else None
+            checked = plan.check() if chosen == "arrow" or dry_run else None
             report = None
             if not dry_run:
                 plan.show_inferred(checked)
@@ -233,15 +224,15 @@ class _Plan:
     def feed(self, checked: Checked, mode: Mode, on_error: OnError, job: str | None) -> FeedReport:
         from ebla.pipelines.arrow import feed as feeding
 
-        if on_error is OnError.fail:
+        if on_error == "fail":
             feeding.refuse_unfit(checked)
         self._refuse_no_rows(checked)
         return feeding.write(
             self.source,
             self._target(),
             checked,
-            mode=mode.value,
-            on_error=on_error.value,
+            mode=mode,
+            on_error=on_error,
             job=job,
             on_progress=lambda now: self.progress.step(*now.seen),
         )
@@ -258,7 +249,7 @@ class _Plan:
                 session,
                 known or frame(session, self.source, wanted=target.schema),
                 target,
-                mode=mode.value,
+                mode=mode,
                 job=job,
                 partitions=options.partitions,
                 on_progress=lambda now: self.progress.step(*now.seen),
@@ -331,7 +322,7 @@ def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
         )
         return
     no_rows = plan.no_rows(checked)
-    able = (checked.clean or on_error is OnError.skip) and no_rows is None
+    able = (checked.clean or on_error == "skip") and no_rows is None
     new = plan.table is None
     document = {"table": plan.name, "table_exists": not new, "key": plan.schema.key, "would_feed": able}
     last = f"nothing was written; {'a feed would create' if new else 'a feed would change'} table {plan.name}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import partial
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -52,11 +51,7 @@ Options = Annotated[
 ]
 
 
-class Engine(StrEnum):
-    arrow = "arrow"
-    spark = "spark"
-
-
+Engine = Literal["arrow", "spark"]
 spark_option = partial(option, rich_help_panel="Spark")
 
 EngineOption = Annotated[
@@ -96,13 +91,13 @@ class SparkOptions(msgspec.Struct, frozen=True):
 def choose_engine(engine: Engine | None, spark: SparkOptions, source: Opened) -> Engine:
     """Spark if it or one of its options is named, or for a large source if Spark is installed. Raises Usage for a contradiction,
     MissingPackage if Spark is named and not installed."""
-    if engine is Engine.arrow and spark.given:
+    if engine == "arrow" and spark.given:
         raise Usage(f"{spark.given[0]} is for Spark; leave it out, or --engine arrow", option=spark.given[0])
-    if engine is Engine.spark or spark.given:
+    if engine == "spark" or spark.given:
         with needs("spark"):
-            return Engine.spark
+            return "spark"
     large = (source.facts.bytes or 0) >= SPARK_BYTES_MIN
-    return Engine.spark if engine is None and large and missing("spark") is None else Engine.arrow
+    return "spark" if engine is None and large and missing("spark") is None else "arrow"
 
 
 def open_checked(source: str, format: str | None, options: list[str] | None) -> Opened:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ebla.cli.data import sources
 from ebla.cli.frame import quiet
-from ebla.cli.frame.options import NewReplication, Replication, option
+from ebla.cli.frame.options import NewReplication, option
 from ebla.cli.frame.problems import FAILED, NotCompared
 from ebla.cli.frame.ui import Ui
 from ebla.placement.extras import needs
@@ -57,7 +57,7 @@ def verify(
             chosen = sources.choose_engine(engine, spark, opened)
             with sources.connected(ui, progress) as database:
                 target = database.table(table)
-                if chosen is sources.Engine.spark:
+                if chosen == "spark":
                     report = _with_spark(opened, target, samples, replicas, progress, spark)
                 else:
                     from ebla.pipelines.arrow import verify as verifying
@@ -109,7 +109,7 @@ def demo(ui: Ui, replication: NewReplication = None) -> None:
     from ebla.show.steps import Steps
 
     with ui.kept_stdout():
-        found = demonstration.run(Steps(ui.err, quiet=ui.silent), (replication or Replication.raft).value)
+        found = demonstration.run(Steps(ui.err, quiet=ui.silent), replication or "raft")
     ui.show({"ok": found.ok, **structs.asdict(found)}, demo_view(found))
     if not found.ok:
         raise typer.Exit(FAILED)

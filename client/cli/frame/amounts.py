@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from ebla.cli.frame.problems import Usage
 
@@ -38,4 +38,4 @@ def when(us: int | None) -> str:
     """A moment; `-` if there was none."""
     if us is None:
         return "-"
-    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(us / 1e6, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -20,10 +20,9 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from enum import EnumType
 from functools import partial
 from textwrap import fill
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, get_origin
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -44,7 +43,7 @@ from ebla.cli.frame.problems import (
 )
 from ebla.cli.frame.ui import Common, Ui, write_json
 from ebla.operate.naming import Refused
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, add_note
 
 EVERYWHERE = "Options of every command"
 BROKEN_PIPE = 141
@@ -112,10 +111,9 @@ def _value(param: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any)
     kind, several = param.type_descriptor.annotation, param.multiple or param.nargs != 1
     if value is None and not param.required:
         value = () if several else None
-    elif isinstance(kind, EnumType) and value == param.default:
-        value = kind(value)
     elif several or not (
-        (type(value) is str and kind is str) or (type(value) is int and getattr(param, "count", False))
+        (type(value) is str and (kind is str or (get_origin(kind) is Literal and value == param.default)))
+        or (type(value) is int and getattr(param, "count", False))
     ):
         return process(ctx, value)
     return value if param.callback is None else param.callback(ctx, param, value)
@@ -258,7 +256,7 @@ class RootGroup(Group):
         except KeyboardInterrupt as interrupt:
             end = SystemExit(INTERRUPTED)
             for note in getattr(interrupt, "__notes__", ()):
-                end.add_note(note)
+                add_note(end, note)
             raise end from None
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,20 +21,13 @@ def argument(name: str, help: str, show_default: bool = False, **more: Any) -> A
     return typer.Argument(metavar=name, help=help, show_default=show_default, **more)
 
 
-class Replication(StrEnum):
-    raft = "raft"
-    pacifica = "pacifica"
-
-
-class Storage(StrEnum):
-    rows = "rows"
-    columns = "columns"
-
-
 NewReplication = Annotated[
-    Replication | None, option("--replication", "The protocol of a new table's replicas (default: raft).")
+    Literal["raft", "pacifica"] | None,
+    option("--replication", "The protocol of a new table's replicas (default: raft)."),
 ]
-NewStorage = Annotated[Storage | None, option("--storage", "How replicas keep rows (default: rows).")]
+NewStorage = Annotated[
+    Literal["rows", "columns"] | None, option("--storage", "How replicas keep rows (default: rows).")
+]
 NewMinMembers = Annotated[
     int | None,
     option(

@@ -43,6 +43,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     handler would end an arbitrary task, and be reported as an unhandled one."""
     import asyncio
 
+    from ebla.actors import deadlines
+
     main = threading.current_thread() is threading.main_thread()
     received = False
 
@@ -61,7 +63,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     try:
-        return asyncio.run(body())
+        return deadlines.run(body())
     except asyncio.CancelledError:
         if received:
             sys.exit(128 + signal.SIGTERM)

@@ -138,7 +138,7 @@ def _of_json(column: Column, value: Any) -> Any:
 
 
 def _timestamp(column: Column, text: str) -> datetime:
-    read = datetime.fromisoformat(text)
+    read = datetime.fromisoformat(_iso(text))
     if column.zone is not None and read.tzinfo is None:
         read = read.replace(tzinfo=_zone(column.zone))
     nanoseconds = _digits(column, text, 9 if column.unit == "ns" else 6)[6:]
@@ -152,7 +152,14 @@ def _timestamp(column: Column, text: str) -> datetime:
 
 def _time(column: Column, text: str) -> time:
     _digits(column, text, 6)
-    return time.fromisoformat(text)
+    return time.fromisoformat(_iso(text))
+
+
+def _iso(text: str) -> str:
+    """The text for Python 3.10, which reads no Z, no other fractions than of 3 and 6 digits, no offset such as +01 or +0100."""
+    text = re.sub(r"(:\d\d)[.,](\d+)", lambda found: f"{found[1]}.{found[2]:0<6.6}", text)
+    found = re.fullmatch(r"(.*:\d\d(?:\.\d{6})?)(?:Z|([+-]\d\d)(\d\d)?)", text)
+    return f"{found[1]}{found[2] or '+00'}:{found[3] or '00'}" if found else text
 
 
 def _digits(column: Column, text: str, most: int) -> str:

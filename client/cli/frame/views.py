@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ def warnings(health: ClusterHealth) -> list[str]:
 
 def quarantined(kept: Kept) -> list[str]:
     """A hint if the quarantine keeps much data, or old data."""
-    now_s = datetime.now(UTC).timestamp()
+    now_s = datetime.now(timezone.utc).timestamp()
     age_s = 0.0 if kept.oldest_us is None else now_s - kept.oldest_us / 1e6
     if kept.bytes < QUARANTINE_BYTES and age_s < QUARANTINE_S:
         return []
@@ -277,7 +277,7 @@ def forced_records(records: Iterable[Forced]) -> list[str]:
     """The catalog's record of each configuration that an operator forced on a PacificA tablet."""
     found = []
     for each in records:
-        at = datetime.fromtimestamp(each.at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        at = datetime.fromtimestamp(each.at_us / 1e6, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
         gone = ", ".join(host_of(peer.address) for peer in each.given_up) or "no other member"
         record = (
             f"forced in ballot {each.ballot} at {at} UTC by {each.by}: {host_of(each.survivor.address)} became the primary with its "

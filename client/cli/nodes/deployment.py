@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import NAME, Ui
 from ebla.cli.nodes.local import document as document_of
 from ebla.cli.nodes.local import exposure, failure_remembered, local_cluster, require_room, undone_on_failure
+from ebla.storage.errors import add_note
 from ebla.wording import age, count, host_of
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: boo
     try:
         return launch.down(name, progress=progress.step, timeout_s=timeout_s)
     except (KeyboardInterrupt, SystemExit) as signal:
-        signal.add_note(INTERRUPTED_DOWN)
+        add_note(signal, INTERRUPTED_DOWN)
         raise
 
 
@@ -402,7 +403,7 @@ def _roles(roles: list[RoleStatus], reported: Sequence[str] = ()) -> Any:
             return role.error
         return "restarted by Ray" if role.restarted else ""
 
-    now = datetime.now(UTC).timestamp()
+    now = datetime.now(timezone.utc).timestamp()
     rows = (
         (
             role.address.partition("/")[0] if role.address.startswith(BY_HOST) else role.address,

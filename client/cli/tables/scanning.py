@@ -9,9 +9,8 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import aclosing
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import msgspec
 
@@ -34,16 +33,7 @@ TABLE_ROWS = 50  # shown as a table unless --limit says otherwise
 CELL_MAX = 40
 
 
-class Format(StrEnum):
-    table = "table"
-    csv = "csv"
-    json = "json"
-
-
-class FileFormat(StrEnum):
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
+FileFormat = Literal["csv", "json", "parquet"]
 
 
 ScanColumns = Annotated[str | None, option("-c --columns A,B", "The columns to read, in this order.")]
@@ -59,7 +49,8 @@ def scan(
         option("-l --limit N", f"Most rows to read (default: {TABLE_ROWS} as a table, else all).", min=0),
     ] = None,
     format: Annotated[
-        Format | None, option("-f --format", "json: one row per line (default: table).")
+        Literal["table", "csv", "json"] | None,
+        option("-f --format", "json: one row per line (default: table)."),
     ] = None,
 ) -> None:
     """Show the rows that meet a condition. `ebla table export` writes them to a file.
@@ -68,15 +59,15 @@ def scan(
     dates, timestamps and decimals in quotes: time_hour >= '2013-07-04T12:00'. The rows of one tablet are of one moment;
     tablets are read one after the other.
     """
-    if ui.json and format not in (None, Format.json):
+    if ui.json and format not in (None, "json"):
         raise Usage("--json prints rows as one JSON document; leave out --format", option="--format")
-    chosen = Format.table if ui.json else format or Format.table
-    rows_max = TABLE_ROWS if limit is None and chosen is Format.table else limit
+    chosen = "table" if ui.json else format or "table"
+    rows_max = TABLE_ROWS if limit is None and chosen == "table" else limit
 
     async def work(cluster: Cluster) -> None:
         table = await cluster.database.table(name)
         scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
-        if chosen is Format.table:
+        if chosen == "table":
             await _as_table(ui, scanned, name, limited=limit is None)
         else:
             with ui.working(f"scan {name}") as progress:
@@ -132,7 +123,7 @@ def _format_of(file: Path, given: FileFormat | None) -> str:
             f"the name {file} does not show its format; add --format csv, json or parquet",
             option="--format",
         )
-    return str(chosen)
+    return chosen
 
 
 def _require_free(file: Path, overwrite: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +13,6 @@ from ebla.cli.frame.options import (
     NewMinMembers,
     NewReplication,
     NewStorage,
-    Replication,
-    Storage,
     TableName,
     Yes,
     argument,
@@ -91,9 +89,9 @@ def create(
         schema,
         schema_from,
         replicas=replicas,
-        replication=replication and replication.value,
+        replication=replication,
         min_members=min_members,
-        storage=storage and storage.value,
+        storage=storage,
     )
     with ui.working(f"create {name}") as progress:
         progress.step("waiting for its tablets" if wait else "")
@@ -118,9 +116,9 @@ async def _create(
             primary_key=spec.key,
             partition_by=spec.partition_by(),
             replicas=spec.replicas or REPLICAS,
-            replication=spec.replication or Replication.raft.value,
+            replication=spec.replication or "raft",
             min_members=spec.min_members,
-            storage=spec.storage or Storage.rows.value,
+            storage=spec.storage or "rows",
             wait_s=wait_s,
         )
     except AlreadyPresent as error:
@@ -210,7 +208,7 @@ def table_document(info: TableInfo) -> dict[str, Any]:
 
 
 def created(info: TableInfo) -> datetime:
-    return datetime.fromtimestamp(info.created_us / 1e6, UTC)
+    return datetime.fromtimestamp(info.created_us / 1e6, timezone.utc)
 
 
 def split_texts(info: TableInfo) -> list[str]:

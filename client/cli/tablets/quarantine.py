@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import structs
@@ -28,7 +28,7 @@ async def list_entries(cluster: Cluster) -> Shown:
     from ebla.operate.quarantine import entries
 
     found = await entries(cluster)
-    ids, now_s = found.ids(), datetime.now(UTC).timestamp()
+    ids, now_s = found.ids(), datetime.now(timezone.utc).timestamp()
     rows = [
         (
             ids[each.entry.name],
