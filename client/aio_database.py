@@ -39,6 +39,17 @@ from ebla.transport.opening import Opening
 Reply = TypeVar("Reply")
 
 
+def _schema(
+    schema: pa.Schema, key: Sequence[str], partition_by: PartitionBy | None, stored: Mapping[str, str]
+) -> TableSchema:
+    """The schema of a new table. `stored`: how its replicas keep rows."""
+    for name, value in stored.items():
+        check_text(name, value)
+    return TableSchema.from_arrow(
+        schema, key, resolve(partition_by, TableSchema.from_arrow(schema, key)), **stored
+    )
+
+
 class Database:
     """A connection to one deployment, from `connect` or `local`. A context manager, which closes the connection.
 
@@ -93,15 +104,8 @@ class Database:
             TimedOut: The tablets did not come up within `wait_s`; the table exists.
         """
         check_text("name", name)
-        key = check_names("primary_key", primary_key)
-        made = TableSchema.from_arrow(schema, key)
-        made = TableSchema.from_arrow(
-            schema,
-            key,
-            resolve(partition_by, made),
-            storage=check_text("storage", storage),
-            compression=check_text("compression", compression),
-        )
+        stored = {"storage": storage, "compression": compression}
+        made = _schema(schema, check_names("primary_key", primary_key), partition_by, stored)
         least = None if min_members is None else check_int("min_members", min_members, 1)
         request = m.CreateTableRequest(
             self._client.master.new_request_id(),

@@ -33,7 +33,7 @@ ARROWS = {
         "client": "actors actors/asking actors/coordination actors/coordination/sessions actors/journal "
         "actors/journal/node actors/journal/writer actors/ledger actors/ledger/auditor actors/ledger/handles actors/ledger/shared actors/ledger/worker actors/ledger/store actors/master actors/messages actors/replication actors/tablet "
         "placement placement/deploy placement/journal placement/local storage storage/predicates storage/rows "
-        "storage/tablets",
+        "storage/runs storage/tablets",
         "client/cli": "pipelines pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
         "pipelines": "client client/health client/log client/show actors actors/messages placement placement/deploy "
@@ -126,8 +126,8 @@ ARROWS = {
         "logs": "",
         "predicates": "rows",
         "lmdb": "directories rows",
-        "runs": "directories rows",
-        "tablets": "directories lmdb logs rows runs",
+        "runs": "directories predicates rows",
+        "tablets": "directories lmdb logs predicates rows runs",
     },
 }
 

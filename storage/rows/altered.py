@@ -54,7 +54,7 @@ def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
 def plain(schema: TableSchema) -> TableSchema:
     """The schema without traces of alterations, as of a new table."""
     columns = tuple(replace(c, id=0, since=0, until=0, default=None, names=()) for c in schema.columns)
-    return TableSchema(columns, schema.key, schema.partitioning, storage=schema.storage)
+    return msgspec.structs.replace(schema, columns=columns, version=0, former=())
 
 
 def _numbered(schema: TableSchema) -> tuple[Column, ...]:

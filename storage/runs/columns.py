@@ -9,6 +9,7 @@ a key and no values.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -127,7 +128,7 @@ def _flags(array: pa.BooleanArray) -> Array:
 # -- reading
 
 
-class Columns:
+class Columns(ABC):
     """Rows of a layout, which may be an older one than that of `present`, the codec of the tablet's present schema. `width`: of
     keys of one size, or 0. `places`: of the parts; 0: it is absent.
 
@@ -140,17 +141,17 @@ class Columns:
         self.layout, self.present, self.rows, self.width, self.places = layout, present, rows, width, places
 
     @property
+    @abstractmethod
     def frame(self) -> Frame:
         """All parts, for single rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def damaged(self, what: str) -> Corruption:
         """The error for data that has `what`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def buffer(self, number: int, size: int) -> pa.Buffer | None:
         """A part that has `size` bytes, for as long as the result lives. None if it cannot be."""
-        raise NotImplementedError
 
     # -- single rows
 

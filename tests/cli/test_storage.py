@@ -31,6 +31,34 @@ def test_the_storage_of_a_table_is_chosen_and_shown(ebla: Cli, tmp_path: Path) -
     assert ebla("table count t", prepare=columns).lines[-1].startswith("7")
 
 
+def test_the_compression_of_a_table_is_chosen_and_shown(ebla: Cli, tmp_path: Path) -> None:
+    assert ebla(*COLUMNS, "--json").json["table"]["compression"] == "none"
+    packed = ebla(*COLUMNS, "--compression", "zstd", "--json").json["table"]
+    assert (packed["storage"], packed["compression"]) == ("columns", "zstd")
+    file = tmp_path / "t.yaml"
+    file.write_text("columns: {k: int64}\nkey: [k]\nstorage: columns\ncompression: lz4\n")
+
+    async def made(stage: Stage) -> None:
+        schema = pa.schema([pa.field("k", pa.int64(), False)])
+        await stage.db.create_table(
+            "t", schema=schema, primary_key=["k"], storage="columns", compression="lz4"
+        )
+
+    described = ebla("table describe t", prepare=made).lines
+    assert "storage columns, compressed with lz4" in [" ".join(line.split()) for line in described]
+    again = ebla("table create t --if-not-exists --schema", str(file), prepare=made)
+    assert "exists already, with this schema" in again.lines[-1]
+    other = ebla(*COLUMNS, "--compression", "zstd", "--if-not-exists", prepare=made)
+    other.require(1, "table 't' exists already, with other compression")
+
+
+def test_compression_is_refused_for_rows_and_by_name(ebla: Cli) -> None:
+    ebla(*CREATE, "--compression", "lz4").require(
+        2, "compression 'lz4' is for tables with storage 'columns'; this one has 'rows'"
+    )
+    ebla(*COLUMNS, "--compression", "gzip").require(2, "'gzip' is not one of 'none', 'lz4', 'zstd'")
+
+
 def test_another_storage_is_refused_by_name(ebla: Cli) -> None:
     ebla(*CREATE, "--storage", "leaves").require(2, "'leaves' is not one of 'rows', 'columns'")
     again = ebla(*CREATE, "--storage", "rows", "--if-not-exists", prepare=columns)

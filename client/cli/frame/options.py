@@ -28,6 +28,10 @@ NewReplication = Annotated[
 NewStorage = Annotated[
     Literal["rows", "columns"] | None, option("--storage", "How replicas keep rows (default: rows).")
 ]
+NewCompression = Annotated[
+    Literal["none", "lz4", "zstd"] | None,
+    option("--compression", "Of a table with --storage columns (default: none)."),
+]
 NewMinMembers = Annotated[
     int | None,
     option(

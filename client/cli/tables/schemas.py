@@ -1,7 +1,8 @@
 """The schema of a new table, from flags, a YAML file, or a data file.
 
     --column time_hour:timestamp[us,UTC] --column flight:int32 --column tailnum:string:null --key time_hour,flight
-    --schema flights.yaml          columns, key, hash, range, replicas, replication, min_members, storage
+    --schema flights.yaml          columns, key, hash, range, replicas, replication, min_members, storage,
+                                   compression
     --schema-from flights.parquet  columns and types of a parquet or CSV file
 
 Flags override or extend the file. A column takes null only with `:null`. frame/types.py has the types.
@@ -13,6 +14,7 @@ Flags override or extend the file. A column takes null only with `:null`. frame/
                                          replication: pacifica
                                          min_members: 2
                                          storage: columns
+                                         compression: lz4
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ class TableSpec(msgspec.Struct, frozen=True):
     replication: str | None = None
     min_members: int | None = None
     storage: str | None = None
+    compression: str | None = None
 
     def arrow(self) -> pa.Schema:
         import pyarrow as pa
@@ -111,7 +114,7 @@ def gather(
     data_file: Path | None,
     **properties: Any,
 ) -> TableSpec:
-    """The checked description; flags override files. `properties`: replicas, replication, min_members and storage, None
+    """The checked description; flags override files. `properties`: replicas, replication, min_members, storage and compression, None
     if not given."""
     if schema_file is not None and data_file is not None:
         raise Usage("give --schema or --schema-from, not both", option="--schema")
@@ -207,7 +210,17 @@ def from_yaml(path: Path) -> TableSpec:
         raise Usage(f"{path} is not YAML: {error}", option="--schema") from None
     if not isinstance(read, dict):
         raise Usage(f"{path} must be a mapping with columns and key", option="--schema")
-    known = ("columns", "key", "hash", "range", "replicas", "replication", "min_members", "storage")
+    known = (
+        "columns",
+        "key",
+        "hash",
+        "range",
+        "replicas",
+        "replication",
+        "min_members",
+        "storage",
+        "compression",
+    )
     for name in read:
         if name not in known:
             hint = did_you_mean(str(name), known) or f"; there are {', '.join(known)}"
@@ -221,6 +234,7 @@ def from_yaml(path: Path) -> TableSpec:
         replication=_text(path, "replication", read.get("replication")),
         min_members=_whole(path, "min_members", read.get("min_members")),
         storage=_text(path, "storage", read.get("storage")),
+        compression=_text(path, "compression", read.get("compression")),
     )
 
 

@@ -10,6 +10,7 @@ from ebla.cli.frame import views
 from ebla.cli.frame.amounts import seconds, when
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import (
+    NewCompression,
     NewMinMembers,
     NewReplication,
     NewStorage,
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
     from ebla.storage.schema import Column
 
 REPLICAS = 3
-OPTIONS = ("replicas", "replication", "min_members", "storage")  # of a new table, if given
+OPTIONS = ("replicas", "replication", "min_members", "storage", "compression")  # of a new table, if given
 
 
 NewSchema = Annotated[
     Path | None,
     option(
-        "--schema FILE", "YAML with columns, key, hash, range, replicas, replication, min_members, storage."
+        "--schema FILE",
+        "YAML with columns, key, hash, range, replicas, replication, min_members, storage, compression.",
     ),
 ]
 
@@ -64,6 +66,7 @@ def create(
     replication: NewReplication = None,
     min_members: NewMinMembers = None,
     storage: NewStorage = None,
+    compression: NewCompression = None,
     if_not_exists: Annotated[
         bool, option("--if-not-exists", "No error if a table with this name and schema exists.")
     ] = False,
@@ -92,16 +95,20 @@ def create(
         replication=replication,
         min_members=min_members,
         storage=storage,
+        compression=compression,
     )
     with ui.working(f"create {name}") as progress:
         progress.step("waiting for its tablets" if wait else "")
         made, info = within(ui, lambda cluster: _create(cluster, name, spec, if_not_exists, wait))
-    document = {"created": made, "table": table_document(info)}
+    return {"created": made, "table": table_document(info)}, _outcome(made, info)
+
+
+def _outcome(made: bool, info: TableInfo) -> str:
     if not made:
-        return document, f"table {name} exists already, with this schema; nothing was changed"
+        return f"table {info.name} exists already, with this schema; nothing was changed"
     parts = f"{count(len(info.tablets), 'tablet')} x {count(info.replicas, 'replica')}, {protocol(info)}"
-    state = "" if info.state == "running" else f"; it is {info.state}, see `ebla check {name}`"
-    return document, f"created table {name}: {count(len(info.schema.columns), 'column')}, {parts}{state}"
+    state = "" if info.state == "running" else f"; it is {info.state}, see `ebla check {info.name}`"
+    return f"created table {info.name}: {count(len(info.schema.columns), 'column')}, {parts}{state}"
 
 
 async def _create(
@@ -119,6 +126,7 @@ async def _create(
             replication=spec.replication or "raft",
             min_members=spec.min_members,
             storage=spec.storage or "rows",
+            compression=spec.compression or "none",
             wait_s=wait_s,
         )
     except AlreadyPresent as error:
@@ -192,6 +200,7 @@ def table_document(info: TableInfo) -> dict[str, Any]:
         "replication": info.replication,
         "min_members": info.min_members,
         "storage": info.storage,
+        "compression": info.compression,
         "created": created(info).isoformat(),
         "schema_version": info.schema.version,
         "applied_version": info.applied_version,
@@ -232,6 +241,11 @@ def split_texts(info: TableInfo) -> list[str]:
     return [", ".join(map(str, values(split))) for split in ranged.splits]
 
 
+def storage_of(info: TableInfo) -> str:
+    packed = info.compression != "none"
+    return f"{info.storage}, compressed with {info.compression}" if packed else info.storage
+
+
 def _facts(info: TableInfo) -> Any:
     hashed, ranged = info.schema.partitioning.hash, info.schema.partitioning.range
     parts = []
@@ -249,7 +263,7 @@ def _facts(info: TableInfo) -> Any:
             ("key", ", ".join(info.schema.key)),
             ("partitions", f"{len(info.tablets)}: {' and '.join(parts)}" if parts else "1"),
             ("replicas", f"{info.replicas}, {protocol(info)}"),
-            ("storage", info.storage),
+            ("storage", storage_of(info)),
             ("created", when(info.created_us)),
             *([("version", version)] if info.schema.version else []),
             ("id", info.table),
