@@ -259,7 +259,7 @@ def request_does_not_count(self: PacificaCore, lead: Primary) -> list[str]:
     return list(dict.fromkeys([*(peer.uuid for peer in self.configuration.voters()), *lead.joining]))
 
 
-@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=1)
+@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=10)
 def learner_with_a_gap(self: PacificaCore, lead: Primary) -> None:
     """A learner becomes a voter before it holds everything."""
     if self.asked is not None or lead.transfer is not None:

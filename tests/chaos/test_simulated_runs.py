@@ -37,7 +37,7 @@ SEEDS: dict[str, tuple[int, ...]] = {
     "locks": (1,),
     "mending": (7,),
     "repairs": (31,),
-    "columns-full-disks": (5,),
+    "columns-full-disks": (12,),
 }
 # No writer opens the log again after the host of a store is lost, so that a worker must end the last ledger.
 WRITERS_GONE = Plan(
