@@ -13,7 +13,7 @@ from ebla.cli.frame import places
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Common, Ui
 from ebla.cli.nodes import deployment
-from ebla.cli.nodes.deployment import _configured, _down_parts, _up_command, _up_parts
+from ebla.cli.nodes.deployment import _configured, _down_parts, _role_count, _up_command, _up_parts
 from ebla.cli.nodes.local import exposure
 from ebla.errors import NoCluster
 from ebla.placement import state
@@ -301,3 +301,12 @@ def test_reader_options_are_pairs() -> None:
 def test_a_missing_source_is_refused_before_spark_starts(ebla: Cli, source: str, words: str) -> None:
     for verb in ("feed", "verify"):
         ebla(f"{verb} {source} t").require(2, words)
+
+
+def test_the_journal_node_in_the_process_of_a_master_is_counted() -> None:
+    def shown(*addresses: str) -> str:
+        return _role_count([role(each) for each in addresses])
+
+    assert shown("master/0", "tablet-server/a") == "1 master, 1 tablet server"
+    assert shown("master/0", "master/1", "journal/1", "journal/2") == "2 masters, 3 journal nodes"
+    assert shown("master/0", "journal/0", "journal/1", "journal/2") == "1 master, 3 journal nodes"

@@ -231,7 +231,11 @@ def _up_command(name: str, address: str | None, local: LocalCluster | None = Non
 
 
 def _role_count(roles: list[RoleStatus]) -> str:
-    kinds = [role.address.partition("/")[0] for role in roles]
+    """How many there are of each kind. journal/0 counts too where it is in the process of master/0."""
+    addresses = [role.address for role in roles]
+    if any(each.startswith("journal/") for each in addresses) and "journal/0" not in addresses:
+        addresses.append("journal/0")
+    kinds = [each.partition("/")[0] for each in addresses]
     nouns = {
         "master": "master",
         "journal": "journal node",
