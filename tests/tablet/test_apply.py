@@ -20,11 +20,11 @@ from ebla.storage.rows import checksum, ragged
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import batches
 from ebla.storage.runs.pieces import Piece
-from ebla.storage.schema import ROW_BYTES_MAX
+from ebla.storage.schema import COLUMNS, ROW_BYTES_MAX
 from ebla.storage.tablets.results import Answer
 from ebla.storage.tablets.tablet_store import TabletStore
 from ebla.write import forms
-from tests.tablet.harness import CLIENT, CODEC, HOSTS, SCHEMA, TABLET, Group, row, simulated
+from tests.tablet.harness import CLIENT, CODEC, HOSTS, OTHER, SCHEMA, TABLET, Group, row, simulated
 
 SEED = checksum.seed(TABLET)
 PATCH_V = RowCodec(SCHEMA, ("v",))
@@ -124,6 +124,35 @@ async def test_no_invalid_batch_in_the_log_ends_a_server(group: Group, name: str
     await group.restart_all()
     assert await group.get(1, 2) == [row(1, "old"), row(2)]
     await all_replicas_run(group)
+
+
+@pytest.mark.parametrize("damage", [slice(0, 1), slice(4, 8), slice(12, 16), slice(40, None)])
+@simulated()
+async def test_no_bytes_in_place_of_columns_end_a_server(group: Group, damage: slice) -> None:
+    group.storage = COLUMNS
+    await group.create(OTHER)
+    schema = msgspec.structs.replace(SCHEMA, storage=COLUMNS)
+    codec = RowCodec(schema)
+    given = codec.arrow([row(k, "new") for k in range(9)])
+    made = forms.make(codec, m.UPSERT, given, codec.encode_keys(given), np.zeros(9, np.uint32))
+    assert isinstance(made, Piece)
+    data = bytearray(batches.encode(made, codec, checksum.seed(OTHER)))
+    data[damage] = b"\xff" * len(data[damage])
+    await group.upsert(row(1, "old"), tablet=OTHER)
+    leader = group.server(await group.leader(OTHER))
+    batch = m.RowBatch(CLIENT, 900, 0, m.UPSERT, 0, 1, [], [], (), bytes(data))
+    payload = msgspec.msgpack.encode(batch)
+    replica = leader.replicas[OTHER]
+    future = replica.propose_write(leader.world.clock.monotonic(), payload, batch)
+    leader.rounds.touch(replica)
+    with pytest.raises(errors.InvalidArgument):
+        await future
+    await group.upsert(row(2), tablet=OTHER)
+    await group.flush(*HOSTS, tablet=OTHER)
+    await group.settle(OTHER)
+    assert [group.replica(host, OTHER).state for host in HOSTS] == ["running"] * 3
+    await group.restart_all()
+    assert await group.get(1, 2, tablet=OTHER) == [row(1, "old"), row(2)]
 
 
 @simulated()

@@ -124,7 +124,11 @@ class Rows:
         return self._update(batch)
 
     def _change_columns(self, batch: RowBatch) -> list[int]:
-        rows = columnar(self.codec, batch, None)
+        try:
+            rows = columnar(self.codec, batch, None)
+            rows.check()
+        except Corruption as error:
+            raise InvalidArgument(f"these are no rows of the table: {error}") from error
         if batch.kind == UPSERT:
             self.store.put_batch(rows)
             return []

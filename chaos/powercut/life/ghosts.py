@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 from ebla.actors import messages as m
+from ebla.actors.errors import Unavailable
 from ebla.actors.messages import peers
 from ebla.actors.messages.raft import Request, VoteRequest
 from ebla.actors.messages.stream import AppendReply, AppendRequest
@@ -21,6 +22,7 @@ from ebla.storage.logs.entries import WRITE, Entry, Position, make_entry
 
 GHOSTS = ("ghost-1", "ghost-2")
 ENTRIES_MAX = 5
+TRIES = 20
 EVICTED_AT = 1 << 40  # the index of a configuration without the server, newer than any that the server has
 
 
@@ -108,7 +110,13 @@ class Ghosts:
     async def _send(self, request: Request) -> object:
         source = m.ServerInstance(self.leader, 1, self.leader)
         envelope = peers.Envelope(source, self.machine.server.instance, ((self.group.tablet, request),))
-        reply = await self.machine.ask(SERVER, "replicate", envelope, peers.EnvelopeReply)
+        for left in reversed(range(TRIES)):  # as a leader does while the follower's disk is slow
+            try:
+                reply = await self.machine.ask(SERVER, "replicate", envelope, peers.EnvelopeReply)
+                break
+            except Unavailable:
+                if not left:
+                    raise
         if reply.answers[0] is None:
             replica = self.machine.server.replicas.get(self.group.tablet)
             raise EblaError(
