@@ -29,7 +29,7 @@ THROTTLE_MAX_S = 5.0
 HOPS_MAX = 3  # hints followed without a pause
 SWEEP_S = 0.2  # how often deadlines are checked: operations have no timers of their own
 
-COLUMNAR_ROWS_MIN = 8  # fewer rows of a batch are cheaper packed one by one
+COLUMNAR_ROWS_MIN, COLUMNAR_ROWS_PER_COLUMN = 8, 2  # fewer rows of a batch are cheaper packed one by one
 UNIT_BYTES = 80_000  # rows of one tablet that are sent, logged and answered as one
 CALL_SMALL_BYTES = 88_000
 CALL_LARGE_MIN_BYTES = 1_050_000

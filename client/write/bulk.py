@@ -234,7 +234,7 @@ class BulkWrite:
             if until == at and not cutting.rows:
                 until = at + 1
             if until > at:
-                cutting.rows.append(encoded.rows.slice(at, until))
+                cutting.rows.append(forms.cut(encoded.rows, at, until))
                 cutting.positions.append(encoded.positions[at:until])
                 cutting.bytes += int(ends[until] - ends[at])
                 at = until

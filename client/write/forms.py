@@ -1,7 +1,7 @@
 """The two forms in which rows of a bulk call travel: packed row by row, or column by column.
 
-Columns are for UPSERT and INSERT of columnar tables. A batch of few rows is packed, because columns cost some tens of
-microseconds whatever their length. The form depends on the rows alone, so a repeated call makes the same batches.
+Columns are for UPSERT and INSERT of columnar tables. A batch with few rows for its columns is packed, because each column costs
+some microseconds whatever its length. The form depends on the rows alone, so a repeated call makes the same batches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.actors.messages import DELETE, INSERT, UPSERT
-from ebla.options import COLUMNAR_ROWS_MIN
+from ebla.options import COLUMNAR_ROWS_MIN, COLUMNAR_ROWS_PER_COLUMN
 from ebla.storage.rows import convert
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
@@ -45,6 +45,12 @@ class Packed:
 Form = Packed | Piece
 
 
+def cut(rows: Form, start: int, stop: int) -> Form:
+    """Some of the rows. A small part is a copy, because a view would keep all rows in memory."""
+    part = rows.slice(start, stop)
+    return part.take(np.arange(len(part))) if isinstance(part, Piece) and 2 * len(part) < len(rows) else part
+
+
 def is_columnar(codec: RowCodec, kind: int) -> bool:
     return codec.schema.storage == COLUMNS and kind in (UPSERT, INSERT)
 
@@ -70,6 +76,6 @@ def batch_of(codec: RowCodec, forms: Sequence[Form], seed: int) -> Packed | byte
             [key for each in some for key in each.keys], [value for each in some for value in each.values]
         )
     whole = joined(pieces)
-    if len(whole) < COLUMNAR_ROWS_MIN:
+    if len(whole) < max(COLUMNAR_ROWS_MIN, COLUMNAR_ROWS_PER_COLUMN * len(codec.header.columns)):
         return Packed(*codec.encode(whole.rows(codec, codec.names), seed, whole.keys))
     return batches.encode(whole, codec, seed)

@@ -22,9 +22,9 @@ from ebla.storage.rows import checksum, ragged
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.columns import Columns, Writer, layout_of, put_parts
-from ebla.storage.runs.parts import Frame
+from ebla.storage.runs.parts import KEYS, Frame, Kind
 from ebla.storage.runs.pieces import Piece
-from ebla.storage.schema import KEY_BYTES_MAX, ROW_BYTES_MAX
+from ebla.storage.schema import KEY_BYTES_MAX, ROW_BYTES_MAX, Column
 
 HEADER = struct.Struct("<II")
 
@@ -94,6 +94,7 @@ class Batch(Columns):
     def check(self) -> None:
         """Refuse what cannot be rows of the layout: offsets beyond the data, values that are not of their type. Raises Corruption,
         and InvalidArgument for a row or a key that is too large, or a null that may not be."""
+        self._check_parts()
         codec = self.layout.codec
         try:
             piece = self.own()
@@ -125,6 +126,39 @@ class Batch(Columns):
             misfit |= array.to_numpy() < 2
         if misfit.any():
             raise self.damaged("keys that are not of this schema")
+
+    def _check_parts(self) -> None:
+        """Parts that do not overlap, and offsets that ascend from 0, also under nulls: Arrow relies on them before it validates
+        anything, and single rows are read where they say."""
+        sizes: dict[int, int] = {}
+        end = self._begin
+        for at, (part, place) in enumerate(zip(self.layout.parts, self.places, strict=True)):
+            if not place:
+                continue
+            if part.kind is Kind.offsets:
+                found = np.frombuffer(self._part(at, 4 * (self.rows + 1)), np.int32)
+                if found[0] or (np.diff(found) < 0).any():
+                    raise self.damaged("offsets that do not ascend from 0")
+                sizes[at], sizes[at + 1] = 4 * len(found), int(found[-1])
+            elif part.kind is Kind.bits:
+                sizes[at] = (self.rows + 7) // 8
+            elif part.kind is Kind.fixed:
+                sizes[at] = part.width * self.rows
+            elif at == KEYS and self.width:
+                sizes[at] = self.width * self.rows
+            if place < end:
+                raise self.damaged("parts that overlap")
+            end = place + sizes.get(at, 0)
+        for column in self.layout.codec.header.columns:
+            self._check_nulls(column)
+
+    def _check_nulls(self, column: Column) -> None:
+        valid, offsets, _ = self.layout.columns[column.name]
+        if offsets is not None and self.places[valid]:
+            octets = np.frombuffer(self._part(valid, (self.rows + 7) // 8), np.uint8)
+            null = np.unpackbits(octets, bitorder="little")[: self.rows] == 0
+            if self._lengths(column.name)[null].any():
+                raise self.damaged(f"values of column {column.name!r} under nulls")
 
     def _lengths(self, name: str) -> Array:
         """Of the values of a variable-width column, as they are stored."""

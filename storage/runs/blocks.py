@@ -10,6 +10,7 @@
     u8         the compression of the parts, by its place in COMPRESSIONS (storage/schema.py)
     u32 each   the place of each part; 0: there is no such part
     u32 each   the size of each part as it is stored; 0: parts are not compressed
+    u32 each   the size of each part in memory; 0: parts are not compressed
     u32 each   the digest of each group of rows, for reads of single rows
     statistics of each value column (storage/runs/statistics.py)
     parts
@@ -18,7 +19,7 @@
 A block is an item of the database of rows: both checksums are bound to the tablet, the run and the block's number.
 
 A table may ask for compression; a block that would become hardly smaller is left as it is. Compressed parts are stored one after
-the other, each behind its size in memory (u32). Places and digests are those of the parts in memory.
+the other. Places and digests are those of the parts in memory.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from ebla.storage.schema import COMPRESSIONS
 
 ROWS, BYTES = 8192, 1 << 20  # of a block, at most; a larger row has its own
 HEADER = struct.Struct("<IIIIIHHB")
-SIZE = struct.Struct("<I")
 WORTH = 7 / 8  # of its size; a block that compresses to more is left as it is
 PLACE = struct.Struct(">QI")  # the key of a block: run, number
 
@@ -97,7 +97,7 @@ class _Made:
     ) -> None:
         self.rows, self.width, self.layout, self.parts = rows, width, layout, parts
         self.known = len(statistics)
-        self.whole = bytearray(HEADER.size + 8 * len(parts) + 4 * groups(rows)) + statistics
+        self.whole = bytearray(HEADER.size + 12 * len(parts) + 4 * groups(rows)) + statistics
         self.begin = len(self.whole)
         self.places = put_parts(self.whole, parts)
         self.size = len(self.whole) + checksum.CRC_BYTES
@@ -109,16 +109,15 @@ class _Made:
         del frame  # a bytearray with a view cannot grow
         whole, how, stored = self.whole, COMPRESSIONS.index(compression), [b""] * len(self.parts)
         if how:
-            stored = [
-                SIZE.pack(len(part)) + _packed(part, compression) if part else b"" for part in self.parts
-            ]
+            stored = [_packed(part, compression) if part else b"" for part in self.parts]
             if self.begin + sum(map(len, stored)) < WORTH * len(whole):
                 whole = whole[: self.begin] + b"".join(stored)
             else:
                 how, stored = 0, [b""] * len(self.parts)
         size, layout = len(whole) + checksum.CRC_BYTES, self.layout.codec.layout
         HEADER.pack_into(whole, 0, 0, size, self.rows, self.width, self.known, layout, len(stored), how)
-        numbers = [*self.places, *map(len, stored), *digests]
+        sizes = map(len, self.parts) if how else [0] * len(stored)
+        numbers = [*self.places, *map(len, stored), *sizes, *digests]
         struct.pack_into(f"<{len(numbers)}I", whole, HEADER.size, *numbers)
         whole[:4] = _header_crc(whole, self.begin, key, seed).to_bytes(4, "little")
         whole += int(checksum.crc(whole, checksum.crc(key, seed))).to_bytes(checksum.CRC_BYTES, "little")
@@ -148,7 +147,7 @@ class Block(Columns):
         self.key, self.seed, self.path = key, seed, path
         try:
             crc, size, rows, width, known, layout, parts, self._how = HEADER.unpack_from(data)
-            count = 2 * parts + groups(rows)
+            count = 3 * parts + groups(rows)
             begin = HEADER.size + 4 * count + known
             if begin > len(data) or crc != _header_crc(data, begin, key, seed):
                 raise self.damaged("a header that fails its checksum")
@@ -162,7 +161,8 @@ class Block(Columns):
             raise self.damaged(f"{parts} parts, not those of layout {layout}")
         super().__init__(found, present, rows, width, numbers[:parts])
         self._data, self._begin = data, begin
-        self._stored, self._digests = numbers[parts : 2 * parts], numbers[2 * parts :]
+        self._stored, self._sizes = numbers[parts : 2 * parts], numbers[2 * parts : 3 * parts]
+        self._digests = numbers[3 * parts :]
         self._statistics = begin - known, begin
         self._verified: dict[int, None] = {}
 
@@ -173,6 +173,7 @@ class Block(Columns):
             whole = bytearray()
             for number, place in enumerate(self.places):
                 if place:
+                    assert place >= len(whole), "places ascend, as the header's checksum says"
                     whole += bytes(place - len(whole)) + self._unpacked(number).to_pybytes()
             data = memoryview(bytes(whole))
         return Frame(data, self.rows, self.width, self.layout.parts, self.places)
@@ -180,12 +181,16 @@ class Block(Columns):
     def _unpacked(self, number: int) -> pa.Buffer:
         """A compressed part."""
         at = self._begin + sum(self._stored[:number])
+        packed, size = self._data[at : at + self._stored[number]], self._sizes[number]
         try:
-            (size,) = SIZE.unpack_from(self._data, at)
-            packed = self._data[at + SIZE.size : at + self._stored[number]]
-            return pa.decompress(packed, size, codec=COMPRESSIONS[self._how])
-        except (pa.ArrowException, OSError, LookupError, ValueError, struct.error) as error:
+            found = pa.decompress(packed, size, codec=COMPRESSIONS[self._how])
+        except MemoryError:
+            raise  # which is an exception of Arrow, and no damage
+        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
             raise self.damaged(f"a part that cannot be decompressed: {error}") from error
+        if found.size != size:
+            raise self.damaged(f"a part of {found.size} bytes, not {size}")
+        return found
 
     def damaged(self, what: str) -> Corruption:
         run, number = PLACE.unpack(self.key)

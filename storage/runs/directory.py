@@ -2,7 +2,7 @@
 
     meta `runs`              the runs, and the index that they reflect
     meta `run/<number>`      the blocks of a run: the first key, the last key and the rows of each
-    meta `filter/<number>`   the filter of its keys
+    meta `bloom/<number>`    the filter of its keys
     rows `<number><block>`   the blocks
 
 Every record has a checksum bound to its key, and `runs` has the checksum of each other record, so that a missing record, or an
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 META, ROWS = "meta", "rows"
 RUNS = b"runs"
-PREFIXES = b"run/", b"filter/"
+PREFIXES = b"run/", b"bloom/"
 NUMBER_BYTES = 8  # of a run, at the beginning of each block's key
 
 
@@ -235,7 +235,7 @@ def _run_key(number: int) -> bytes:
 
 
 def _filter_key(number: int) -> bytes:
-    return b"filter/%d" % number
+    return b"bloom/%d" % number
 
 
 def _sealed(key: bytes, body: bytes) -> Item:

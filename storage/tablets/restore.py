@@ -265,7 +265,9 @@ def _run_piece(snapshot: Snapshot, codec: RowCodec, seed: int, about: Restored, 
             for first, last in lost:
                 piece = joined([piece.between(b"", first), piece.between(last + b"\0", None)])
             pieces.append(piece)
-        return ([merged(pieces).present().rows(codec, codec.names)] if any(map(len, pieces)) else []), until
+        return (
+            [merged(pieces[::-1]).present().rows(codec, codec.names)] if any(map(len, pieces)) else []
+        ), until
 
     return read
 

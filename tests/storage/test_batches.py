@@ -17,6 +17,7 @@ from ebla.storage.errors import Corruption, InvalidArgument
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.batches import HEADER, Batch, encode
+from ebla.storage.runs.columns import layout_of
 from ebla.storage.runs.pieces import Piece
 from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.write import forms
@@ -25,13 +26,31 @@ from tests.storage.tables import plain, tables
 SEED = checksum.seed("tablet")
 SCHEMA = msgspec.structs.replace(
     TableSchema.from_arrow(
-        pa.schema([("s", pa.string()), ("k", pa.int64()), ("v", pa.string()), ("b", pa.bool_())]), ["s", "k"]
+        pa.schema(
+            [
+                ("s", pa.string()),
+                ("k", pa.int64()),
+                ("v", pa.string()),
+                ("b", pa.bool_()),
+                ("l", pa.list_(pa.int64())),
+            ]
+        ),
+        ["s", "k"],
     ),
     storage=COLUMNS,
 )
 CODEC = RowCodec(SCHEMA)
 ROWS = CODEC.arrow(
-    [{"s": "a\x00", "k": k, "v": None if k % 3 else "v" * k, "b": k % 2 == 0} for k in range(20)]
+    [
+        {
+            "s": "a\x00" + "y" * k,
+            "k": k,
+            "v": None if k % 3 else "v" * k,
+            "b": k % 2 == 0,
+            "l": [k] if k % 2 else None,
+        }
+        for k in range(20)
+    ]
 )
 
 
@@ -101,22 +120,59 @@ def test_a_batch_without_a_header_is_refused(size: int) -> None:
         Batch(with_checksum(bytes(size)), CODEC, 0, SEED).check()
 
 
-def _offsets_of_keys(body: bytearray) -> int:
-    place: int = struct.unpack_from("<I", body, HEADER.size)[0]
+def _place(body: bytearray, number: int) -> int:
+    place: int = struct.unpack_from("<I", body, HEADER.size + 4 * number)[0]
     return place
 
 
-def test_offsets_beyond_the_data_are_refused() -> None:
-    rows = CODEC.arrow([{"s": "x" * k, "k": k, "v": "v", "b": True} for k in range(20)])
-    for at, value in ((4, 1 << 30), (4, -8), (80, 1 << 30), (0, 3)):
-        body = bytearray(encode(piece_of(CODEC, rows), CODEC, SEED)[: -checksum.CRC_BYTES])
-        struct.pack_into("<i", body, _offsets_of_keys(body) + at, value)
-        with pytest.raises((Corruption, InvalidArgument)):
-            Batch(with_checksum(bytes(body)), CODEC, 0, SEED).check()
+def _refused(body: bytearray, why: str) -> None:
+    with pytest.raises(Corruption, match=why):
+        Batch(with_checksum(bytes(body)), CODEC, 0, SEED).check()
+
+
+def _body() -> bytearray:
+    return bytearray(encode(piece_of(CODEC, ROWS), CODEC, SEED)[: -checksum.CRC_BYTES])
+
+
+@pytest.mark.parametrize("column", ["", "v", "l"])
+@pytest.mark.parametrize(
+    ("row", "value"), [(1, 1 << 30), (1, -8), (20, 1 << 30), (0, 3), (10, -(1 << 30)), (11, 1_000_000_000)]
+)
+def test_offsets_that_lead_beyond_the_data_are_refused(column: str, row: int, value: int) -> None:
+    body = _body()
+    offsets = layout_of(CODEC).columns[column][1] if column else 0
+    assert offsets is not None
+    struct.pack_into("<i", body, _place(body, offsets) + 4 * row, value)
+    _refused(body, "offsets that do not ascend from 0|a part outside of it|parts that overlap")
+
+
+@pytest.mark.parametrize("column", ["v", "l"])
+def test_values_under_nulls_are_refused(column: str) -> None:
+    """Nested values under nulls are not decoded, and a single row is read where its offsets say."""
+    body = _body()
+    offsets = layout_of(CODEC).columns[column][1]
+    assert offsets is not None
+    at = _place(body, offsets)
+    ends = list(struct.unpack_from("<21i", body, at))
+    null = next(
+        row
+        for row in range(1, 20)
+        if ROWS.column(column)[row].as_py() is None and ends[row + 1] < ends[row + 2]
+    )
+    struct.pack_into("<i", body, at + 4 * (null + 1), ends[null + 1] + 1)
+    _refused(body, "values of column")
+
+
+def test_parts_that_overlap_are_refused() -> None:
+    """Otherwise a small batch could need much memory."""
+    body = _body()
+    values = layout_of(CODEC).columns["v"][2]
+    struct.pack_into("<I", body, HEADER.size + 4 * layout_of(CODEC).columns["l"][2], _place(body, values))
+    _refused(body, "parts that overlap")
 
 
 def rows_with(**changes: Any) -> pa.RecordBatch:
-    return CODEC.arrow([{"s": "s", "k": 1, "v": "v", "b": True, **changes}])
+    return CODEC.arrow([{"s": "s", "k": 1, "v": "v", "b": True, "l": [], **changes}])
 
 
 @pytest.mark.parametrize(

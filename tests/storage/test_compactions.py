@@ -102,7 +102,7 @@ async def test_a_flush_that_is_cancelled_during_its_commit_is_known_to_the_next_
     tablet.check()
     await tablet.tree.clean()
     meta = tablet.medium.environments[path_of(TABLET)]["meta"]
-    assert sorted(meta) == [b"filter/1", b"filter/2", b"position", b"run/1", b"run/2", b"runs"]
+    assert sorted(meta) == [b"bloom/1", b"bloom/2", b"position", b"run/1", b"run/2", b"runs"]
 
 
 @in_simulation

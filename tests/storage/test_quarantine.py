@@ -187,11 +187,32 @@ async def test_rows_of_a_damaged_block_and_older_ones_in_its_range_are_left_out(
 
 
 @in_quarantine
+async def test_an_export_of_columns_has_the_newest_rows_and_no_deleted_ones(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    schema = stored(SCHEMA, COLUMNS)
+    store = await TabletStore.open(disk, TABLET, create=True, schema=schema)
+    for turn in range(3):
+        store.put(*encoded(10 * turn, [f"v{turn}"] * 30))
+        store.delete([CODEC.encode_key({"k": 25})])
+        store.applied = Position(turn + 1, 1, 1)
+        await store.flush()
+    await store.close()
+    await quarantine.add(Quarantined("q", TABLET, "cities", superblock=superblock_of(schema)))
+    await quarantine.finish("q", TABLET)
+    about = await quarantine.restore("q", str(tmp_path / "out"))
+    assert (about.rows, about.rows_damaged, about.problems) == (49, 0, [])
+    found = parquet.read_table(tmp_path / "out/rows.parquet").to_pylist()
+    expected = {k: f"v{min(2, k // 10)}" for k in range(50) if k != 25}
+    assert [(row["k"], row["v"]) for row in found] == list(expected.items())
+
+
+@in_quarantine
 async def test_an_export_of_columns_needs_no_filters_and_reports_a_list_of_runs_that_is_missing(
     disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
 ) -> None:
     schema = stored(SCHEMA, COLUMNS)
-    for name, lost in (("a", b"filter/1"), ("b", b"runs")):
+    for name, lost in (("a", b"bloom/1"), ("b", b"runs")):
         store = await TabletStore.open(disk, TABLET, create=True, schema=schema)
         store.put(*encoded(0, ["v"] * 100))
         store.applied = Position(1, 1, 1)
