@@ -53,7 +53,6 @@ class ColumnsMemtable(Memtable):
         self.seed = seed
         self._batches: list[Batch] = []
         self._index: tuple[dict[bytes, Any], int] = {}, 0  # and the number of batches whose rows are in it
-        self._batch_bytes = 0
         self._sorted_as: Sorted | None = None
 
     @property
@@ -74,10 +73,6 @@ class ColumnsMemtable(Memtable):
             self._index = rows, len(self._batches)
         return rows
 
-    @property
-    def memory_bytes(self) -> int:
-        return super().memory_bytes + self._batch_bytes  # a flush makes a sorted copy
-
     def value(self, stored: Any) -> bytes | None:
         if isinstance(stored, int):
             return self._batches[stored >> NUMBER_BITS].packed(stored & ROW_MASK, self.seed)
@@ -87,7 +82,6 @@ class ColumnsMemtable(Memtable):
         assert not self.frozen
         self._batches.append(batch)
         self.data_bytes += len(batch.data)
-        self._batch_bytes += len(batch.data)
 
     def sorted(self, codec: RowCodec, path: str) -> Sorted:
         """The rows of a frozen table. Raises Corruption for a row that fails its checksum."""
