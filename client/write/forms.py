@@ -51,15 +51,11 @@ def cut(rows: Form, start: int, stop: int) -> Form:
     return part.take(np.arange(len(part))) if isinstance(part, Piece) and 2 * len(part) < len(rows) else part
 
 
-def is_columnar(codec: RowCodec, kind: int) -> bool:
-    return codec.schema.storage == COLUMNS and kind in (UPSERT, INSERT)
-
-
 def make(codec: RowCodec, kind: int, rows: pa.RecordBatch, keys: pa.BinaryArray, seeds: Array) -> Form:
     """The rows, whose encoded keys are known; `seeds` of the tablet of each. Raises InvalidArgument."""
     if kind == DELETE:
         return Packed(keys.to_pylist(), [])
-    if not is_columnar(codec, kind):
+    if codec.schema.storage != COLUMNS or kind not in (UPSERT, INSERT):
         return Packed(*codec.encode(rows, seeds, keys))
     for column in codec.header.columns:
         convert.refuse_nulls(column, rows.column(column.name))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebla.actors import errors
 from ebla.actors.messages import UPDATE
 from ebla.aio import Table
 from ebla.errors import AlreadyPresent, InvalidArgument
 from ebla.options import COLUMNAR_ROWS_MIN, UNIT_BYTES, Written
 from tests.client.tables import arrow, on_table, row
-from tests.client.toy import Bench, address, refuse
+from tests.client.test_bulk import later_rows_win
+from tests.client.toy import Bench
 
 ID = b"spark-task-00001"
 
@@ -71,13 +70,8 @@ async def test_the_batches_of_a_write_id_do_not_depend_on_chunks(bench: Bench, t
 
 @on_table(2, storage="columns")
 async def test_the_later_of_two_rows_with_one_key_wins_over_lost_answers(bench: Bench, table: Table) -> None:
-    first = arrow(6000, width=100)
-    second = first.set_column(2, "n", pa.array(np.arange(6000) + 1_000_000, pa.int32()))
-    throttled = errors.Throttled("full", limit="memtable_bytes", retry_after_s=0.3)
-    bench.toy.refusals = {"t000": [throttled, throttled], "t001": [throttled]}
-    bench.toy.after[address("host-a"), "write"] = [refuse(errors.OutcomeUnknown("lost"))] * 2
-    assert await table.upsert(pa.concat_tables([first, second])) == Written(12_000)
-    assert (await table.scan().to_arrow()).sort_by("id").to_pylist() == second.to_pylist()
+    await later_rows_win(bench, table)
+    assert forms(bench) == {True}
 
 
 @on_table(storage="columns")
