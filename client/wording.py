@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo, TableSummary
+
+# Alone, or after the role in an address.
+NODE_ID = re.compile(r"(?:(?<=server/)|(?<=store/)|(?<=worker/)|(?<![/\w]))([0-9a-f]{8})[0-9a-f]{48}\b")
 
 
 def size(count: int | None) -> str:
@@ -56,6 +60,12 @@ def short(identifier: str | None) -> str:
 def host_of(address: str | None) -> str:
     """`tablet-server/host-1` without the role."""
     return "-" if address is None else address.rpartition("/")[2]
+
+
+def with_short_nodes(text: str) -> str:
+    """The text with the beginning of each node id, which is the name of a host without a label; commands accept it where it is
+    unique. Paths keep the whole id."""
+    return NODE_ID.sub(r"\1", text)
 
 
 def brief(text: str, characters_max: int = 90) -> str:

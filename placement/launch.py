@@ -9,7 +9,7 @@ outlive Ray is on disk: the directories of the roles, and their slots (placement
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def up(
     _require_connected()
     available = _survey()
     chosen = slots.choose(available, config.slots)
-    show(f"{len(chosen.hosts)} hosts: {', '.join(chosen.slots)}")
+    show(f"{_hosts(len(chosen.hosts))}: {', '.join(chosen.slots)}")
     before, state = _remember(config, available, chosen)
     config = state.config
     placed = _place(state, available, show, deadline_s)
@@ -108,7 +108,7 @@ def up(
     now = [spec for spec in specs if not catalog.waits(state, spec.address)]
     answers = fleet.bring(now, max(deadline_s, time.monotonic() + STATUS_S))
     roles = tuple(_status(each, answers.get(each.address), available, state) for each in specs)
-    unwell = [f"{role.address} is {role.state}: {role.error}" for role in roles if role.error]
+    unwell = _troubles(roles)
     masters = [role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING]
     left_s = min(ACTIVE_S, deadline_s - time.monotonic())
     unwell += [ungrown] if ungrown else []
@@ -188,7 +188,7 @@ def _place(state: Deployment, available: Survey, show: Progress, deadline_s: flo
     there = {group.name: group for group in groups.present(name)}
     for missing in [group for group in state.groups if group not in there]:
         hosts = [host for slot in state.groups[missing] if (host := available.host(slot)) is not None]
-        show(f"placing {len(hosts)} hosts in {missing}")
+        show(f"placing {_hosts(len(hosts))} in {missing}")
         groups.create(missing, hosts)
         while there.get(missing) is None or there[missing].state != "CREATED":
             if time.monotonic() > deadline_s:
@@ -223,6 +223,22 @@ def _status(spec: RoleSpec, answer: Answer | None, available: Survey, state: Dep
     if found.error is None and catalog.joins(state, spec.address):
         return msgspec.structs.replace(found, error="it counts when the journal has grown")
     return found
+
+
+def _hosts(number: int) -> str:
+    return "1 host" if number == 1 else f"{number} hosts"
+
+
+def _troubles(roles: Iterable[RoleStatus]) -> list[str]:
+    """One sentence for the roles that have the same trouble."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for role in roles:
+        if role.error:
+            together.setdefault((role.state, role.error), []).append(role.address)
+    return [
+        f"{', '.join(addresses)} {'is' if len(addresses) == 1 else 'are'} {state}: {error}"
+        for (state, error), addresses in together.items()
+    ]
 
 
 def _fleeting(chosen: Survey) -> list[str]:

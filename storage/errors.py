@@ -75,6 +75,12 @@ class InvalidArgument(EblaError, ValueError):
     row: int | None
 
 
+def os_trouble(error: OSError) -> str:
+    """What the operating system refuses, as a sentence without its number."""
+    why = error.strerror or str(error) or type(error).__name__
+    return why if error.filename is None else f"{error.filename}: {why}"
+
+
 def add_note(error: BaseException, note: str) -> None:
     """BaseException.add_note, which Python 3.10 lacks: there, tracebacks do not show notes."""
     if sys.version_info >= (3, 11):

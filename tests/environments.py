@@ -104,7 +104,11 @@ def pinned(packages: Iterable[metadata.Distribution]) -> list[str]:
 @functools.cache
 def interpreter(version: str) -> Path | None:
     """A Python of this version, from the PATH or from pyenv."""
-    known = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+    known = sorted(
+        (Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions").glob(
+            f"{version}.*/bin/python"
+        )
+    )
     found = shutil.which(f"python{version}")
     for path in [*([Path(found)] if found else []), *known]:
         said = subprocess.run([path, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)

@@ -10,3 +10,8 @@ FACTOR = int(os.environ.get("EBLA_SWEEP", "1"))
 def seeds(count: int, first: int = 0) -> range:
     """The seeds of a sweep that has `count` of them in `make test`."""
     return range(first, first + count * FACTOR)
+
+
+def examples(count: int) -> int:
+    """The examples of a property that has `count` of them in `make test`."""
+    return count * FACTOR

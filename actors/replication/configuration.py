@@ -15,16 +15,20 @@ FIRST_BALLOT = 1  # of a PacificA tablet, whose replicas are created with it
 
 PRE_VOTER = "pre_voter"  # the displayed kind of a non-voter that shall become a voter
 
-PREFIX_MIN = 4  # characters of a uuid that an operator gives
+PREFIX_MIN = 4  # characters of a uuid or node id that an operator gives
+NODE_ID_CHARACTERS = 56  # of Ray's node ids
 
 Order = tuple[int, int]  # of configurations: the forced epoch, then the index
 
 
 def names(word: str, uuid: str, address: str) -> bool:
-    """Whether `word` names the server: it is the uuid or the beginning of it, or the address or the host in it."""
-    if word in (uuid, address, address.rpartition("/")[2]):
+    """Whether `word` names the server: it is the uuid or the beginning of it, or the address or the host in it. Of a host without
+    a label, whose name is its node id, the beginning will do, too."""
+    host = address.rpartition("/")[2]
+    if word in (uuid, address, host):
         return bool(word)
-    return len(word) >= PREFIX_MIN and uuid.startswith(word)
+    identifiers = (uuid, host) if len(host) == NODE_ID_CHARACTERS else (uuid,)
+    return len(word) >= PREFIX_MIN and any(each.startswith(word) for each in identifiers)
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 
 def main() -> None:
+    import signal
+
     from ebla.cli.frame.quiet import end_on_sigterm, leave_ray
 
     end_on_sigterm()
@@ -16,4 +18,7 @@ def main() -> None:
     try:
         app()
     finally:
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # a second Ctrl-C ends the process at once, without a traceback
         leave_ray()

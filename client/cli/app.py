@@ -5,7 +5,8 @@ The modules of a command are imported when the command runs, or when its help is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -232,13 +233,18 @@ class Root(RootGroup):
         """The command; the part of the command line that has it is made now, or every part for the hint at an unknown name."""
         unknown = name not in self.list_commands(ctx)
         for part, names in PARTS.items():
-            if (unknown or name in names) and names[0] not in self.commands:
-                made = typer.Typer(callback=lambda: None)
-                part(made)
-                loaded = typer.main.get_command(made)
-                assert isinstance(loaded, TyperGroup)
-                self.commands.update(loaded.commands)
+            if unknown or name in names:
+                self.commands.update(_commands(part))
         return super().get_command(ctx, name)
+
+
+@cache
+def _commands(part: Callable[[typer.Typer], None]) -> Mapping[str, Any]:
+    made = typer.Typer(callback=lambda: None)
+    part(made)
+    loaded = typer.main.get_command(made)
+    assert isinstance(loaded, TyperGroup)
+    return loaded.commands
 
 
 app = group(

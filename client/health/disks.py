@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ebla.wording import size
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,7 +20,7 @@ LOW_BYTES = 192 << 20
 def full_disks(state: ServerState) -> str | None:
     """The reason why writes are refused, and the remedy; None if they are not refused."""
     full = [disk for disk in state.disks if disk.path in state.full_disks]
-    return f"writes are refused: {_left(full)}; free space there" if full else None
+    return f"writes are refused until space is freed: {_left(full)}" if full else None
 
 
 def low_disks(state: ServerState) -> str:
@@ -28,7 +30,7 @@ def low_disks(state: ServerState) -> str:
         for disk in state.disks
         if disk.free_bytes - state.disk_reserve_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)
     ]
-    return "" if state.full_disks or not low else f"{_left(low)}; free space before writes are refused"
+    return "" if state.full_disks or not low else f"free space before writes are refused: {_left(low)}"
 
 
 def free_bytes(disks: Sequence[DiskSpace]) -> int | None:
@@ -38,6 +40,5 @@ def free_bytes(disks: Sequence[DiskSpace]) -> int | None:
 
 def _left(disks: list[DiskSpace]) -> str:
     return ", ".join(
-        f"{disk.free_bytes >> 20:,} of {disk.total_bytes >> 20:,} MiB left under {disk.path}"
-        for disk in disks
+        f"{size(disk.free_bytes)} of {size(disk.total_bytes)} left under {disk.path}" for disk in disks
     )

@@ -287,7 +287,7 @@ def _safe(health: v.TabletHealth, holders: Sequence[Holder]) -> list[str]:
     if silent:
         hosts = ", ".join(f"{host_of(each.address)} (last heartbeat {_ago(each)})" for each in silent)
         found.append(
-            f"start the servers that do not answer, with their disks (`ebla up` starts roles): {hosts}"
+            f"start the servers that do not answer, with their disks (`ebla up` starts roles and local nodes): {hosts}"
         )
     found += [
         f"see why the replica at {host_of(each.address)} failed: {each.trouble}"

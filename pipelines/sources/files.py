@@ -18,6 +18,7 @@ from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources.dialect import utf16_without_mark
 from ebla.storage.errors import InvalidArgument
 
+SCHEMES = "s3://, gs://, abfs:// or hdfs://"  # of Arrow's filesystems
 FORMATS = ("csv", "json", "parquet", "arrow", "orc")
 ENDINGS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".txt"), "csv"),
@@ -81,7 +82,10 @@ class Place:
             try:
                 self.filesystem, self.root = pafs.FileSystem.from_uri(source)
             except (pa.ArrowException, OSError) as error:
-                raise SourceUnreadable(f"{source!r} cannot be reached: {error}", source=source) from error
+                raise SourceUnreadable(
+                    f"{source!r} cannot be reached: {error}; name a path, or an address of {SCHEMES}, or download the files first",
+                    source=source,
+                ) from error
         else:
             self.filesystem, self.root = (
                 pafs.LocalFileSystem(),

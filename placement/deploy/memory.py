@@ -15,6 +15,7 @@ import ray
 import ray.exceptions
 
 from ebla.actors.errors import Unavailable
+from ebla.actors.ray_world import ACTOR
 from ebla.placement import state
 from ebla.placement.asking import first_line
 from ebla.placement.config import DeploymentConfig
@@ -86,8 +87,9 @@ def _read(data_dir: str) -> tuple[bytes | None, list[str], list[str]]:
 
 
 def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run `work` on every host, and return the answers in the order of the hosts."""
-    task = ray.remote(num_cpus=0, max_retries=1)(work)
+    """Run `work` on every host, and return the answers in the order of the hosts. The tasks have the environment of roles, which
+    then start in the idle processes of the tasks."""
+    task = ray.remote(num_cpus=0, max_retries=1, runtime_env=ACTOR["runtime_env"])(work)
     references = [task.options(label_selector=host.selector).remote(*arguments) for host in hosts]
     late = set(ray.wait(references, num_returns=len(references), timeout=TASKS_S)[1])
     if late:

@@ -15,6 +15,7 @@ import msgspec
 
 from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.directories.instance import write_durably
+from ebla.storage.errors import InvalidArgument, os_trouble
 
 FILE = "failed.json"
 WORDS_MAX = 300
@@ -31,11 +32,15 @@ class Failure(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def remembered(directory: Path, nodes: int) -> Iterator[None]:
-    """Record a failure of the work within, which starts the local cluster and runs the first steps on it."""
+    """Record a failure of the work within, which starts the local cluster and runs the first steps on it. A refused request is
+    none."""
     try:
         yield
+    except InvalidArgument:
+        raise
     except BaseException as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        text = os_trouble(error) if isinstance(error, OSError) else str(error).strip()
+        first = (text.splitlines() or [type(error).__name__])[0]
         why = first if isinstance(error, Exception) else INTERRUPTED
         found = LocalCluster.find(directory)
         if found is None or not found.running:  # later commands find a running one without the record

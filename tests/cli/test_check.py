@@ -114,7 +114,7 @@ def test_a_deployment_that_refuses_writes_for_lack_of_space_is_not_healthy(ebla:
     checked = ebla("check", prepare=full)
     assert checked.status == 1
     assert "DISK_FULL: 0 tables, 0 tablets, 3 of 3 servers up" in checked.out
-    refused = "DISK_FULL: writes are refused: 0 of 1,048,576 MiB left under /; free space there"
+    refused = "DISK_FULL: writes are refused until space is freed: 0 B of 1.0 TiB left under /"
     assert f"tablet-server/host-a is {refused}" in checked.text
     document = ebla("check --json", prepare=full).json
     assert (document["status"], document["healthy"]) == ("DISK_FULL", False)
@@ -124,8 +124,8 @@ def test_a_deployment_that_refuses_writes_for_lack_of_space_is_not_healthy(ebla:
 def test_a_nearly_full_disk_gives_a_warning(ebla: Cli) -> None:
     checked = ebla("check", prepare=nearly_full)
     assert checked.status == 0
-    left = "has 200 of 1,048,576 MiB left under /; free space before writes"
-    assert f"warning: tablet-server/host-a {left}" in checked.text
+    left = "free space before writes are refused: 200 MiB of 1.0 TiB left under /"
+    assert f"warning: tablet-server/host-a: {left}" in checked.text
     assert "warning" not in ebla("check").out
 
 
@@ -138,8 +138,8 @@ async def larger_reserve(stage: Stage) -> None:
 @pytest.mark.parametrize("command", ["check", "nodes"])
 def test_the_warning_comes_before_a_larger_reserve_is_reached(ebla: Cli, command: str) -> None:
     shown = ebla(command, prepare=larger_reserve)
-    left = "565,248 of 1,048,576 MiB left under /; free space before writes are refused"
-    assert shown.status == 0 and f"warning: tablet-server/host-a has {left}" in shown.text
+    left = "free space before writes are refused: 552 GiB of 1.0 TiB left under /"
+    assert shown.status == 0 and f"warning: tablet-server/host-a: {left}" in shown.text
 
 
 def test_nodes_shows_free_disk_space(ebla: Cli) -> None:

@@ -21,7 +21,7 @@ from ebla.placement.asking import RoleStatus
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.connection import REMEDY, choose, local_directory
 from ebla.placement.deploy.slots import Survey
-from ebla.placement.launch import DownReport, StatusReport, UpReport
+from ebla.placement.launch import DownReport, StatusReport, UpReport, _troubles
 from ebla.placement.local.cluster import LocalCluster, LocalClusterError, LocalState
 from ebla.placement.local.node import Auth, NodeSettings
 from ebla.placement.state import Deployment
@@ -117,6 +117,31 @@ def test_after_a_failed_up_local_every_command_names_the_failure_until_down(
     assert choose(None, local_directory())[1] == "auto"
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("--local 100", "nodes must be between 1 and 64"),
+        ("--local 1 --auth foo", "auth must be token or disabled"),
+        ("--local 1 --address 127.0.0.1:1", "leave out --address"),
+        ("--local 2 --slot host-9", "none of 2 local nodes has a slot of host-9; they have host-1, host-2"),
+    ],
+)
+def test_a_refused_up_local_is_no_failed_start(home: Path, words: str, problem: str) -> None:
+    invoke("up", *words.split()).require(2, problem)
+    assert choose(None, local_directory())[1] == "auto", "later commands find another Ray cluster"
+
+
+def test_a_data_directory_that_cannot_be_used_is_refused_in_a_sentence_before_anything_is_started(
+    home: Path,
+) -> None:
+    (home / "file").write_text("")
+    for place in (f"{home}/file", "/proc/nothing"):
+        refused = invoke("up", "--local", "2", "--data-dir", place)
+        refused.require(1, place)
+        assert "next: name a place" in refused.err and "Traceback" not in refused.err
+        assert len(refused.err.splitlines()) == 2
+
+
 def test_another_authentication_than_that_of_the_running_local_cluster_is_refused(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +211,7 @@ def report(launched: tuple[str, ...], adopted: tuple[str, ...], server: RoleStat
         (
             report((), ("master/0",), DAMAGED),
             ["host-2"],
-            f"deployment ebla is up only in part ({BOTH}); started again: host-2",
+            "deployment ebla is up only in part (1 master running); started again: host-2",
         ),
     ],
 )
@@ -218,6 +243,18 @@ def test_up_warns_of_a_cluster_that_others_can_use_without_a_token(monkeypatch: 
     assert exposure(None, "10.1.2.3:6379") == []
 
 
+def test_up_names_each_trouble_once_and_counts_the_roles_that_run() -> None:
+    why = "slot host-2 has no alive node; the role comes back when a node with this label joins"
+    away = tuple(role(f"{kind}/host-2", "away", why) for kind in ("tablet-server", "ledger-store"))
+    roles = (role("master/0"), role("tablet-server/host-1"), *away)
+    (trouble,) = _troubles(roles)
+    assert trouble == f"tablet-server/host-2, ledger-store/host-2 are away: {why}"
+    report = UpReport("x", "ebla-x", "/data", (), ("master/0",), roles, {}, (trouble,))
+    head, *_, table = _up_parts(report, "127.0.0.1:6379", None, [])
+    assert head == "deployment x is up only in part (1 master, 1 tablet server running)"
+    assert [column.header for column in table.columns] == ["ROLE", "HOST", "STATE", "PID", "UP FOR"]
+
+
 def test_down_says_what_it_did_and_where_the_data_is() -> None:
     gone = DownReport("ebla", ("master/0",), ("tablet-server/a",), ())
     assert _down_parts("ebla", gone, True, [], "/data", "ebla up --local 4") == [
@@ -226,7 +263,10 @@ def test_down_says_what_it_did_and_where_the_data_is() -> None:
         "the data stays in /data on every host; this starts it again:",
         "  ebla up --local 4",
     ]
-    assert _down_parts("x", None, False, [], "/data", "ebla up")[0] == "deployment x was not up"
+    assert _down_parts("x", None, False, [], "/data", None) == [
+        "deployment x was not up: no local Ray cluster runs",
+        "it has no data here; `ebla up --local 4` starts it on this machine",
+    ]
 
 
 @pytest.mark.parametrize(

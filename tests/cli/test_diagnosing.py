@@ -200,7 +200,9 @@ def test_a_voter_whose_directory_is_gone_is_not_waited_for() -> None:
     found = diagnosis.diagnosed(evidence, health, Survey({}, (), (), states), {server("a"): ("t1-1",)})
     assert [holder.gone for holder in found.holders] == [True, False]
     assert found.by_itself[0].startswith("host-b has every acknowledged write. When it returns")
-    assert found.safe[0].endswith("(`ebla up` starts roles): host-b (last heartbeat 60 s ago)")
+    assert found.safe[0].endswith(
+        "(`ebla up` starts roles and local nodes): host-b (last heartbeat 60 s ago)"
+    )
     gone = Survey({}, (), (), dict.fromkeys(states, other))
     both_gone = diagnosis.diagnosed(evidence, health, gone, {})
     assert both_gone.by_itself == ("nothing: the data of every voter is gone",) and both_gone.safe == ()

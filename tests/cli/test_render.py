@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from ebla.actors.replication.configuration import names
 from ebla.cli.frame.render import facts, listing, status
 from ebla.cli.tables.scanning import rows_table
-from ebla.wording import age, count, size
+from ebla.wording import age, count, size, with_short_nodes
 
 
 def printed(part: object, width: int = 100) -> list[str]:
@@ -66,6 +67,34 @@ def test_numbers_align_to_the_right_and_text_to_the_left() -> None:
         "a              5",
         "flights  336,776",
     ]
+
+
+LONG = "a_rather_long_table_name_for_people_events"
+NODE = "999c4a43" + "5" * 48
+
+
+def test_a_name_that_is_too_wide_is_broken_after_a_mark_and_keeps_its_indentation() -> None:
+    shown = printed(listing(("NAME", "ROWS>"), [("  " + LONG, 5)]), 30)
+    assert shown == [
+        "NAME                      ROWS",
+        "  a_rather_long_table_       5",
+        "  name_for_people_events",
+    ]
+    assert printed(listing(("NAME", "ROWS>"), [("x" * 30, 5)]), 30)[1:] == ["x" * 24 + "     5", "x" * 6]
+    assert printed(facts([("data", "/some/where/else and more")]), 20) == [
+        "data  /some/where/",
+        "      else and more",
+    ]
+
+
+def test_a_node_id_is_shortened_except_in_a_path() -> None:
+    assert printed(listing(("HOST", "ROWS>"), [(NODE, 5)])) == ["HOST      ROWS", "999c4a43     5"]
+    assert with_short_nodes(f"tablet-server/{NODE} on {NODE}: /data/{NODE}") == (
+        f"tablet-server/999c4a43 on 999c4a43: /data/{NODE}"
+    )
+    assert names("999c", "uuid", f"tablet-server/{NODE}") and not names(
+        "host", "uuid", "tablet-server/host-1"
+    )
 
 
 def test_a_bracket_in_a_name_is_shown_as_it_is() -> None:

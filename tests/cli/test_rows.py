@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
+from ebla.aio import Table
 from ebla.cli.tables import scanning
 from tests.cli.stage import ROWS, Cli, Stage
 
@@ -174,6 +177,31 @@ def test_an_export_to_a_directory_is_refused_before_the_connection(loaded: Cli, 
         refused = loaded("table export flights -f csv", str(path), after=lambda stage: "connected")
         refused.require(2, "cannot be written: it is a directory, or its directory is missing")
         assert refused.seen is None
+
+
+def test_trouble_with_a_file_is_a_sentence_with_the_next_step(
+    loaded: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "rows.csv")
+
+    monkeypatch.setattr(scanning, "_write", full)
+    failed = loaded("table export flights", str(tmp_path / "rows.csv"))
+    failed.require(1, "rows.csv: No space left on device")
+    assert failed.err.splitlines()[1] == "  next: free some space, then run the command again"
+    assert list(tmp_path.glob("*.csv")) == []
+
+
+def test_an_interrupted_deletion_by_condition_says_that_rows_may_be_gone(
+    loaded: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "delete", interrupted)
+    ended = loaded("table delete flights -y --where", "distance < 500")
+    assert ended.status == 130
+    assert "rows of flights may be deleted already; run the command again" in ended.err
 
 
 def test_an_interrupted_scan_leaves_no_file(

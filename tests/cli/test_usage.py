@@ -28,6 +28,13 @@ def test_a_value_that_does_not_fit_is_refused_in_plain_words(ebla: Cli, words: s
     assert ebla(f"{words} --json").json["error"]["message"] == message
 
 
+def test_an_option_without_its_value_names_the_help_of_its_command(ebla: Cli) -> None:
+    refused = ebla("up --slot")
+    refused.require(2, "Option '--slot' requires an argument.")
+    assert "`ebla up --help` shows its options" in refused.err
+    assert ebla("up -h").out == ebla("up --help").out != ""
+
+
 def test_an_error_breaks_between_words_on_a_terminal_and_nowhere_else(
     ebla: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

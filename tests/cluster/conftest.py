@@ -1,8 +1,8 @@
 """Real Ray on this machine: a cluster of nodes with slot labels, and helpers that use it and injure it.
 
-One `cluster` serves all modules that use the fixture; they run last. Each module finds every node alive, no deployment, and this
-process connected. Afterwards the cluster's processes and temporary files are gone. Tests wait with `eventually`, never for a
-fixed time.
+One `cluster` serves all modules that use the fixture; they run last. Each module finds every node alive, this process connected,
+and no deployment except, for the modules in COMMON, the one that they share. Afterwards the cluster's processes and temporary files
+are gone. Tests wait with `eventually`, never for a fixed time.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ THREE_HOSTS = HOSTS[:3]
 WITHIN_S = 240.0
 POLL_S = 0.05
 DOWN_S = 2.0  # at the end of a module; roles that have not stopped by then are killed
+COMMON = ("test_examples", "test_ray_data", "test_pipelines")  # share a deployment of three hosts with logs
 CPUS = 3  # that each node offers, one more than the executor of Spark in the tests needs
 LEAN = {
     "RAY_START_HOOK": "tests.cluster.ray_start.without_log_monitor",
@@ -105,6 +106,7 @@ class Shared:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._cluster: LocalCluster | None = None
+        self._common: DeploymentConfig | None = None
 
     def whole(self) -> LocalCluster:
         if self._cluster is None or LocalCluster.find(self.directory) is None:
@@ -113,7 +115,7 @@ class Shared:
                 directory=self.directory,
                 dashboard=False,
                 num_cpus=CPUS,
-                auth="disabled",
+                auth="token",
                 environment=LEAN,
             )
         for number in self._cluster.state.nodes:
@@ -121,7 +123,17 @@ class Shared:
                 self._cluster.start_node(number)
         return self._cluster
 
+    def common(self) -> DeploymentConfig:
+        """The deployment of the modules in COMMON, with the name that clients take by default."""
+        if self._common is None:
+            data_dir = str(self.directory / "common")
+            config = configure({"data_dir": data_dir, "slots": THREE_HOSTS, "logs": True})
+            assert launch.up(config).ready
+            self._common = config
+        return self._common
+
     def without_deployments(self) -> None:
+        self._common = None
         for namespace in sorted(
             {each["namespace"] for each in ray.util.list_named_actors(all_namespaces=True)}
         ):
@@ -141,20 +153,28 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 
 
 @pytest.fixture(scope="module")
-def cluster(shared: Shared) -> Iterator[LocalCluster]:
+def cluster(shared: Shared, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
     """Four nodes, host-1 to host-4, and this process connected to them."""
+    shares = request.path.stem in COMMON
     with restored_environment():
         found = shared.whole()
         connect_ray(found.address, directory=found.directory)
         try:
+            if not shares:
+                shared.without_deployments()
             yield found
-            if ray.is_initialized():
+            if ray.is_initialized() and not shares:
                 shared.without_deployments()
         except BaseException:
             shared.end()
             raise
         finally:
             disconnect_ray()
+
+
+@pytest.fixture(scope="module")
+def common(shared: Shared, cluster: LocalCluster) -> DeploymentConfig:
+    return shared.common()
 
 
 @pytest.fixture
@@ -165,12 +185,12 @@ def faults(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Re
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests with their own cluster first, then those on the shared cluster, so that one cluster runs at a time. The module
-    that ends the shared cluster is the last."""
+    """Run tests with their own cluster first, then those on the shared cluster, so that one cluster runs at a time; of these, first
+    those on the deployment of COMMON. The module that ends the shared cluster is the last."""
 
-    def turn(item: pytest.Item) -> tuple[bool, bool]:
-        shares = "shared" in getattr(item, "fixturenames", ())
-        return shares, shares and item.path.stem == "test_placement"
+    def turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+        shares, module = "shared" in getattr(item, "fixturenames", ()), item.path.stem
+        return shares, shares and module not in COMMON, shares and module == "test_placement"
 
     places = [place for place, item in enumerate(items) if item.path.parent == HERE]
     for place, item in zip(places, sorted((items[place] for place in places), key=turn), strict=True):

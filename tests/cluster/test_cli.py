@@ -165,7 +165,7 @@ def test_a_submitted_job_feeds_a_table_with_token_authentication(terminal: Termi
     rows = (f"{'AA' if n % 2 else 'UA'},{n},{n * 10},2013-07-04T12:00:00Z" for n in range(ROWS))
     source.write_text("\n".join(["carrier,flight,distance,at", *rows]) + "\n")
     assert terminal.exports["RAY_AUTH_MODE"] == "token"
-    fed = terminal.job(f"env EBLA_LOCAL_DIR=/nowhere ebla feed {source} flights --executors 1")
+    fed = terminal.job(f"env EBLA_LOCAL_DIR=/nowhere ebla feed {source} flights")
     assert fed.status == 0, fed
     assert f"{ROWS} in " in fed.out
 

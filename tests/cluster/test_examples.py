@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ebla.placement import launch
-from ebla.placement.config import configure
+from ebla.placement.config import DeploymentConfig
 from ebla.placement.local.cluster import LocalCluster
-from tests.cluster.conftest import REPOSITORY, SPARK_EXAMPLE, THREE_HOSTS
+from tests.cluster.conftest import REPOSITORY, SPARK_EXAMPLE
 
 pytestmark = pytest.mark.cluster
 
@@ -25,11 +24,12 @@ Done = subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def runs(
-    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    cluster: LocalCluster,
+    common: DeploymentConfig,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[dict[Path, Future[Done]]]:
     """The requested scripts, in the environment of a user's shell on a node of a cluster with a deployment."""
-    data_dir = tmp_path_factory.mktemp("examples") / "data"
-    assert launch.up(configure({"data_dir": str(data_dir), "slots": THREE_HOSTS})).ready
     environment = {**os.environ, "RAY_ADDRESS": cluster.address}
 
     def run(script: Path) -> Done:

@@ -39,11 +39,10 @@ from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.read import preferred_hosts, read_table
 from ebla.pipelines.session import spark
 from ebla.pipelines.verify import verify
-from ebla.placement import launch
-from ebla.placement.config import configure
+from ebla.placement.config import DeploymentConfig
 from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database, Table
-from tests.cluster.conftest import SPARK_EXAMPLE, THREE_HOSTS, eventually
+from tests.cluster.conftest import SPARK_EXAMPLE, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -105,12 +104,12 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(
+    cluster: LocalCluster, common: DeploymentConfig, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("pipelines")
     pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // 4)
     with ExitStack() as ending:
-        config = {"data_dir": str(root / "data"), "slots": THREE_HOSTS, "logs": True}
-        assert launch.up(configure(config)).ready
         db = ending.enter_context(ebla.connect())
         application = ExitStack()
         ending.enter_context(application)
@@ -125,7 +124,7 @@ def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
             )
         )
         source = frame(started, str(root / "source.parquet"))
-        yield Stage(cluster, db, started, root / "data", source, application.close)
+        yield Stage(cluster, db, started, Path(common.data_dir), source, application.close)
 
 
 @pytest.fixture

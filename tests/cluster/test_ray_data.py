@@ -15,9 +15,7 @@ from ray.data.block import Block
 
 import ebla
 from ebla.log import blocks
-from ebla.placement import launch
-from ebla.placement.config import configure
-from ebla.placement.local.cluster import LocalCluster
+from ebla.placement.config import DeploymentConfig
 from ebla.ray_data import TableDatasink, _by_host, read_log, read_table, write_log, write_table
 from ebla.table import Database
 from tests.cluster.conftest import THREE_HOSTS
@@ -29,13 +27,9 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.floa
 
 
 @pytest.fixture(scope="module")
-def db(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    data_dir = tmp_path_factory.mktemp("ray_data") / "data"
-    assert launch.up(
-        configure({"name": "ray", "data_dir": str(data_dir), "slots": THREE_HOSTS, "logs": True})
-    ).ready
+def db(common: DeploymentConfig) -> Iterator[Database]:
     ray.data.DataContext.get_current().enable_progress_bars = False
-    with ebla.connect("ray") as found:
+    with ebla.connect() as found:
         for name in ("source", "copies"):
             found.create_table(
                 name, schema=SCHEMA, primary_key=["id"], partition_by=ebla.hash("id", buckets=4)
@@ -160,7 +154,7 @@ def record(number: int) -> bytes:
 
 
 def test_a_log_is_read_with_one_task_per_ledger_and_blocks_are_in_order(db: Database) -> None:
-    log = db.create_log("events")
+    log = db.create_log("written")
     assert read_log(log).count() == 0
     for first in range(0, RECORDS, 500):
         with log.writer() as writer:  # each writer has a ledger of its own
@@ -210,7 +204,7 @@ def copy_dying(log: ebla.Log, copy: ebla.Log, directory: Path) -> int:
 
 
 def test_tasks_and_a_writer_that_die_append_nothing_twice(db: Database, tmp_path: Path) -> None:
-    log, copy = db.log("events"), db.create_log("copy")
+    log, copy = db.log("written"), db.create_log("copy")
     assert ray.get(copy_dying.remote(log, copy, tmp_path)) == RECORDS
     assert {each.name for each in tmp_path.iterdir()} == {"map", "writer"}, "both have died"
     assert [entry.data for entry in copy.read()] == list(map(record, range(RECORDS)))

@@ -145,7 +145,7 @@ def test_a_fault_of_any_single_message_breaks_no_promise(fault: str, monkeypatch
         group = Group("abc", spares="d")
         total = with_fault(group, number, FAULTS[fault], monkeypatch)
         assert len(group.oracle.committed) > 20
-        number += 1 if FACTOR > 1 else 11
+        number += 1 if FACTOR > 1 else 23
     assert total > 300
 
 

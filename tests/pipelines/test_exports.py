@@ -17,6 +17,7 @@ from ebla.cli.tables.scanning import WRITERS
 from ebla.pipelines.sources.check import check, fitting_batches
 from ebla.pipelines.sources.source import open_source
 from ebla.storage.schema import TableSchema
+from tests.sweeps import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SPELLED = st.sampled_from(['\\"', "null", "NaN", '"', "0x00", "~1", "\r\n", "1,5"])
@@ -96,7 +97,7 @@ def fed_back(table: pa.Table, format: str) -> pa.Table:
 
 @pytest.mark.parametrize("format", ["csv", "json"])
 @pytest.mark.parametrize("name", COLUMNS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6))
 @given(data=st.data())
 def test_an_exported_column_is_fed_back_equal(name: str, format: str, data: st.DataObject) -> None:
     kind, values = COLUMNS[name]

@@ -22,6 +22,7 @@ from ebla.storage.runs.order import newest
 from ebla.storage.runs.pieces import Piece, joined, of_rows, place_of
 from ebla.storage.schema import COLUMNS, COMPRESSIONS, TableSchema
 from tests.storage.tables import plain, tables
+from tests.sweeps import examples
 
 SEED = checksum.seed("tablet")
 RUN = 7
@@ -58,7 +59,7 @@ def opened(codec: RowCodec, value: bytes, number: int = 0) -> Block:
     return Block(memoryview(value), codec, PLACE.pack(RUN, number), SEED, "data")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     table=tables(rows_max=12, rows_min=1),
     rows=st.integers(1, 5),
@@ -102,7 +103,7 @@ def test_blocks_return_the_rows_of_any_schema(
             assert block.find(key) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     table=tables(rows_max=9, rows_min=1),
     group=st.sampled_from([8, 64]),

@@ -14,9 +14,10 @@ from ebla.storage.errors import Corruption, Damaged
 from ebla.storage.tablets.tablet_store import path_of
 from tests.storage.disks import in_simulation
 from tests.storage.run_tablet import KEYS, TABLET, Tablet, read, small, steps
+from tests.sweeps import examples
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     before=steps,
     after=steps,
@@ -57,7 +58,7 @@ async def test_reads_return_each_row_once_and_in_order(
         tablet.check()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(30))
 @given(script=steps, other=st.lists(st.sampled_from(["flush", "compact", "merge"])), block=st.integers(1, 5))
 @in_simulation
 async def test_equal_rows_have_equal_digests_whatever_their_runs(
@@ -84,7 +85,7 @@ def _digest(tablet: Tablet) -> tuple[int, str]:
         snapshot.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(80))
 @given(script=steps, data=st.data())
 @in_simulation
 async def test_a_flipped_bit_is_found_before_a_wrong_row_is_returned(
@@ -107,7 +108,7 @@ async def test_a_flipped_bit_is_found_before_a_wrong_row_is_returned(
             await tablet.restart()  # a small store is scrubbed when it is opened
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(60))
 @given(script=steps, data=st.data())
 @in_simulation
 async def test_a_missing_item_is_found_before_a_row_is_denied(script: list[Any], data: st.DataObject) -> None:

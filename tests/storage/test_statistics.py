@@ -21,6 +21,7 @@ from ebla.storage.schema import TableSchema
 from tests.storage.disks import in_simulation
 from tests.storage.run_tablet import Tablet, read, small, steps
 from tests.storage.test_blocks import piece_of
+from tests.sweeps import examples
 
 SEED = checksum.seed("tablet")
 NAN = float("nan")
@@ -85,7 +86,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(250))
 @given(data=st.data(), where=conditions)
 def test_a_block_with_a_match_is_never_left_out(data: st.DataObject, where: Expression) -> None:
     row = st.fixed_dictionaries({name: st.sampled_from([None, *VALUES[name]]) for name in VALUES})

@@ -158,9 +158,8 @@ def validate_space(request: CreateTableRequest, hosts: int, full: Sequence[str])
     """Raise DiskFull if the `hosts` with disk space are too few, and would be enough with the `full` ones."""
     if full and hosts < request.replicas <= hosts + len(full):
         raise DiskFull(
-            f"table {request.name!r} wants {request.replicas} replicas on different hosts, and the cluster has "
-            f"{_live(hosts)} with disk space for one; free space on {', '.join(full)} (`ebla nodes` shows how much they have), or create it with fewer "
-            "replicas"
+            f"{_wants(request)}, and the cluster has {_live(hosts)} with disk space for one; free space on {', '.join(full)} (`ebla "
+            f"nodes` shows how much they have){', or create it with fewer replicas' if request.replicas > 1 else ''}"
         )
 
 
@@ -185,8 +184,7 @@ def validate_room(
     )
     if request.replicas > hosts:
         raise Unavailable(
-            f"table {request.name!r} wants {request.replicas} replicas on different hosts, and the cluster has "
-            f"{_live(hosts)}; start more{f', or create it with `--replicas {hosts}` (replicas={hosts})' if hosts else ''}"
+            f"{_wants(request)}, and the cluster has {_live(hosts)}; start more{f', or create it with `--replicas {hosts}` (replicas={hosts})' if hosts else ''}"
         )
     tablets = request.schema.partitioning.tablets
     require_within(
@@ -218,6 +216,11 @@ def validate_room(
         f"with this table there would be {wanted} replicas on {_live(hosts)}, which may have {of_all} altogether: use "
         "fewer buckets or splits, drop tables, or add hosts",
     )
+
+
+def _wants(request: CreateTableRequest) -> str:
+    each = "one replica" if request.replicas == 1 else f"{request.replicas} replicas on different hosts"
+    return f"table {request.name!r} wants {each}"
 
 
 def _live(hosts: int) -> str:

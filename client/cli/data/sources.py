@@ -115,6 +115,8 @@ def open_checked(source: str, format: str | None, options: list[str] | None) -> 
         return open_source(source, format, given)
     path = str(Path(source).expanduser().absolute())
     if not glob(path, recursive=True) and not Path(path).exists():
+        if not source.isidentifier():
+            raise Usage(f"there is no file {path}; name a file, a directory or a pattern", option="SOURCE")
         hint = did_you_mean(source, DATASETS) or f"; the data sets are {', '.join(sorted(DATASETS))}"
         raise Usage(f"there is no file {path}, and no data set {source!r}{hint}", option="SOURCE")
     return open_source(path, format, given)

@@ -13,6 +13,7 @@ It may return what is to be shown: the document for `--json`, and the parts for 
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import re
@@ -43,10 +44,20 @@ from ebla.cli.frame.problems import (
 )
 from ebla.cli.frame.ui import Common, Ui, write_json
 from ebla.operate.naming import Refused
-from ebla.storage.errors import EblaError, add_note
+from ebla.storage.errors import EblaError, add_note, os_trouble
+from ebla.wording import with_short_nodes
 
 EVERYWHERE = "Options of every command"
 BROKEN_PIPE = 141
+OS_STEPS = {
+    errno.ENOSPC: "free some space, then run the command again",
+    errno.EDQUOT: "free some space, then run the command again",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`), then run the command again",
+    **dict.fromkeys(
+        (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EROFS, errno.EACCES, errno.EPERM),
+        "name a place that exists and can be used, or change its permissions",
+    ),
+}
 PYDANTIC_WORDS = {
     "Value error, ": "",
     r"Input should be a valid integer\b.*": "write a whole number",
@@ -97,6 +108,7 @@ def group(help: str, alone: bool = False, completion: bool = False) -> typer.Typ
         cls=Group,
         help=help,
         no_args_is_help=not alone,
+        context_settings={"help_option_names": ["--help", "-h"]},
         rich_markup_mode="rich",
         add_completion=completion,
         pretty_exceptions_enable=False,
@@ -163,6 +175,15 @@ class Group(TyperGroup):
 class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _plain(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As in typer, whose error of an option without its value names no command."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
 
 def command(app: typer.Typer, name: str, function: Callable[..., Any]) -> None:
@@ -243,6 +264,10 @@ class RootGroup(Group):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = BROKEN_PIPE
+        except OSError as error:
+            status = _report(
+                Refused(os_trouble(error), hint=OS_STEPS.get(error.errno or 0)), FAILED, as_json, verbose
+            )
         except Exception as error:
             status = _report_usage(error, as_json)
         if status in (INTERRUPTED, TERMINATED):
@@ -272,7 +297,7 @@ def _report(error: EblaError, status: int, as_json: bool, verbose: bool) -> int:
 
 def _print(problem: str, step: str | None) -> None:
     """One line each on standard error; on a terminal, lines that break between words."""
-    for text in (problem, f"  next: {step}") if step else (problem,):
+    for text in map(with_short_nodes, (problem, f"  next: {step}") if step else (problem,)):
         if sys.stderr.isatty():
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or NO_SIZE
             text = "\n".join(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ebla.wording import with_short_nodes
+
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
 UNBROKEN_MAX = 24  # characters of a cell
+PIECE = re.compile(
+    r"\s*\S+?(?:[-_./:,]+(?=\S)|(?=\s|$))"
+)  # ends where a line may end: at a blank, or after a mark in a name
 
 _WORDS = {
     "green": ("HEALTHY", "alive", "running"),
@@ -24,6 +32,35 @@ _WORDS = {
     ),
 }
 COLOURS = {word: colour for colour, words in _WORDS.items() for word in words}
+
+
+class Cell:
+    """A text whose lines end at blanks or after the marks in names, and within a word only if that is wider than the column.
+    All lines have the indentation of the first."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+        stripped = text.plain.lstrip()
+        self._indent = " " * (len(text.plain) - len(stripped))
+        self._pieces = PIECE.findall(stripped)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.cells import cell_len
+        from rich.measure import Measurement
+
+        least = len(self._indent) + max((cell_len(piece.strip()) for piece in self._pieces), default=0)
+        return Measurement(least, self._text.cell_len).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        lines = [""]
+        for piece in self._pieces:
+            if lines[-1] and cell_len(self._indent + lines[-1] + piece) > options.max_width:
+                lines.append("")
+            lines[-1] += piece if lines[-1] else piece.lstrip()
+        yield Text("\n".join(self._indent + line for line in lines), style=self._text.style, overflow="fold")
 
 
 def status(word: str) -> Text:
@@ -51,7 +88,13 @@ def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: b
             overflow="fold",
         )
     for row in cells:
-        table.add_row(*(_cell(row[at]) for at in used))
+        shown = (_cell(row[at]) for at in used)
+        table.add_row(
+            *(
+                each if column.no_wrap else _broken(each)
+                for column, each in zip(table.columns, shown, strict=True)
+            )
+        )
     return table
 
 
@@ -63,15 +106,22 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(name, _cell(value))
+        table.add_row(name, _broken(_cell(value)))
     return table
+
+
+def _broken(value: Any) -> Any:
+    """A text of one style as a Cell."""
+    from rich.text import Text
+
+    return Cell(value) if isinstance(value, Text) and not value.spans and "\n" not in value.plain else value
 
 
 def _cell(value: Any) -> Any:
     from rich.text import Text
 
     if isinstance(value, str):
-        return Text(value, style=COLOURS.get(value, ""))
+        return Text(with_short_nodes(value), style=COLOURS.get(value, ""))
     if value is None:
         return "-"
     return Text(f"{value:,}") if isinstance(value, int) and not isinstance(value, bool) else value

@@ -18,6 +18,7 @@ import msgspec
 
 from ebla.operate.naming import Refused
 from ebla.placement.interrupts import ending_at_once
+from ebla.wording import with_short_nodes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,6 +94,7 @@ class Ui:
 
     def print(self, part: Any) -> None:
         """Print one part of the result; without trailing blanks if it is not a terminal."""
+        part = with_short_nodes(part) if isinstance(part, str) else part
         if self.out.is_terminal:
             self.out.print(part, highlight=False, markup=False)
             return
@@ -105,10 +107,10 @@ class Ui:
     def note(self, text: str) -> None:
         """Print information that is not the result."""
         if not self.json:
-            self.err.print(text, highlight=False, markup=False, style="dim")
+            self.err.print(with_short_nodes(text), highlight=False, markup=False, style="dim")
 
     def warn(self, text: str) -> None:
-        self.err.print(f"warning: {text}", highlight=False, markup=False, style="yellow")
+        self.err.print(f"warning: {with_short_nodes(text)}", highlight=False, markup=False, style="yellow")
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask before data is deleted. Raises Refused unless the answer is yes."""
@@ -139,7 +141,7 @@ class Ui:
             yield Progress()
             return
         with shown(self.err, title) as show:
-            yield Progress(show)
+            yield Progress(lambda text, *done: show(with_short_nodes(text), *done))
 
     @contextmanager
     def kept_stdout(self) -> Iterator[None]:

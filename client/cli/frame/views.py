@@ -84,7 +84,7 @@ def _tables_known(health: ClusterHealth) -> str:
 NEXT_STEPS = {
     "RECOVERING": "wait, it heals by itself; `ebla tablet copies` shows the copies",
     "DEGRADED": "bring it back; `ebla up` starts the roles that do not run",
-    "UNDER_REPLICATED": "bring the host back, or wait: the tablets heal if there is another host for them",
+    "UNDER_REPLICATED": "bring the host back (`ebla up` starts local nodes again), or wait: the tablets heal if there is another host",
     "DISK_FULL": "when there is space, writes resume by themselves",
     "CONSENSUS_MISMATCH": "run `ebla check` again in a few seconds; if it stays, report it",
     "CHECKSUM_MISMATCH": "compare the table with its source (`ebla verify`), and report it",
@@ -113,7 +113,7 @@ def reasons(health: ClusterHealth) -> list[str]:
 def warnings(health: ClusterHealth) -> list[str]:
     """Lines for problems that do not make the deployment unhealthy yet."""
     found = [f"warning: cure is frozen {master.frozen}" for master in health.masters if master.frozen]
-    found += [f"warning: {server.address} has {server.low}" for server in health.servers if server.low]
+    found += [f"warning: {server.address}: {server.low}" for server in health.servers if server.low]
     return [line for warning in found[:REASONS_MAX] for line in _wrapped(warning)]
 
 
@@ -299,12 +299,12 @@ def _wrapped(reason: str) -> list[str]:
 
 
 def tablet_title(tablet: TabletHealth) -> Text:
-    line = status(tablet.status)
-    line.append(
-        f"  {tablet.table} tablet {short(tablet.tablet)} (part {tablet.bucket})", style="bold default"
-    )
+    title = f"{tablet.status}  {tablet.table} tablet {short(tablet.tablet)} (part {tablet.bucket})"
     if tablet.health_class not in (FULLY_HEALTHY, tablet.status.lower()):
-        line.append(f": {tablet.health_class}", style="default")
+        title += f": {tablet.health_class}"
+    line = status(tablet.status)
+    text = "\n".join(wrap(title, LINE_MAX, subsequent_indent="  "))
+    line.append(text[len(tablet.status) :], style="bold default")
     return line
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -148,7 +149,12 @@ def _configured(
     settings.setdefault("data_dir", places.data_dir(str(settings["name"])))
     configured = configure(settings)
     before = state.load(configured.data_dir)
-    return configure(settings, before.config) if before is not None else configured
+    if before is None:
+        return configured
+    found = configure(settings, before.config)
+    if found.slots and "slots" not in settings:
+        ui.note(f"on the hosts of the last `ebla up` only: {', '.join(found.slots)}; --slot names others")
+    return found
 
 
 def _assign(settings: dict[str, Any], text: str) -> None:
@@ -173,12 +179,14 @@ def _assign(settings: dict[str, Any], text: str) -> None:
 
 
 def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, started: list[str]) -> list[Any]:
-    roles = _role_count(list(report.roles))
+    from ebla.actors.ray_shell import RUNNING
+
+    roles = _role_count([role for role in report.roles if role.state == RUNNING])
     fresh = len(started) == len(cluster.slots) if cluster is not None else False
-    if not report.launched and not started:
+    if not report.ready:
+        head = f"deployment {report.name} is up only in part ({roles or 'no role'} running)"
+    elif not report.launched and not started:
         head = f"nothing changed: deployment {report.name} is up already ({roles})"
-    elif not report.ready:
-        head = f"deployment {report.name} is up only in part ({roles})"
     else:
         head = f"deployment {report.name} is up: {roles}"
         if report.launched and report.adopted:
@@ -195,7 +203,7 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
         parts += ["", "for Ray's own commands (ray status, ray job submit):"]
         parts += [f"  export {name}={shlex.quote(value)}" for name, value in cluster.environment().items()]
     if not report.ready:
-        parts += ["", _roles(list(report.roles))]
+        parts += ["", _roles(list(report.roles), report.warnings)]
     return parts
 
 
@@ -277,9 +285,9 @@ def down(
         if found is None or found.running:
             report = _down(ui, name, timeout, progress, found is None)
         others = _others(ui, name) if report is not None and found is not None else []
-        again = _up_command(name, ui.common.address, found if not others else None)
+        again: str | None = _up_command(name, ui.common.address, found if not others else None)
         if found is None and report is None:
-            again = places.up_command(name) or again
+            again = places.up_command(name) or (again if Path(places.data_dir(name)).exists() else None)
         if found is not None and not others:
             disconnect_ray()
             progress.step("ending the local Ray cluster")
@@ -331,10 +339,12 @@ def _others(ui: Ui, name: str) -> list[str]:
 
 
 def _down_parts(
-    name: str, report: DownReport | None, ended: bool, others: list[str], data: str, again: str
+    name: str, report: DownReport | None, ended: bool, others: list[str], data: str, again: str | None
 ) -> list[Any]:
     stopped, killed = (report.stopped, report.killed) if report else ((), ())
-    if not stopped and not killed:
+    if report is None and not ended:
+        head = f"deployment {name} was not up: no local Ray cluster runs"
+    elif not stopped and not killed:
         head = f"deployment {name} was not up"
     elif killed:
         head = f"deployment {name} is down: {count(len(stopped), 'role')} stopped, {', '.join(killed)} had to be ended"
@@ -345,8 +355,9 @@ def _down_parts(
         parts.append("the local Ray cluster has ended")
     if others:
         parts.append(f"the local Ray cluster continues: {', '.join(others)} still runs in it")
-    parts += [f"the data stays in {data} on every host; this starts it again:", f"  {again}"]
-    return parts
+    if again is None:
+        return [*parts, "it has no data here; `ebla up --local 4` starts it on this machine"]
+    return [*parts, f"the data stays in {data} on every host; this starts it again:", f"  {again}"]
 
 
 # -- status --------------------------------------------------------------------------------------------------
@@ -403,7 +414,8 @@ def _roles(roles: list[RoleStatus], reported: Sequence[str] = ()) -> Any:
     """The roles; an error that `reported` has is not repeated."""
 
     def remark(role: RoleStatus) -> str:
-        if role.error and not any(reason.startswith(role.address) for reason in reported):
+        named = re.compile(rf"{re.escape(role.address)}(?![\w-])")
+        if role.error and not any(named.search(reason) for reason in reported):
             return role.error
         return "restarted by Ray" if role.restarted else ""
 

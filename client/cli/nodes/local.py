@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebla.cli.frame.problems import Usage
@@ -29,7 +31,8 @@ def local_cluster(
     timeout_s: float,
     progress: Progress,
 ) -> tuple[LocalCluster | None, list[str]]:
-    """The local cluster, started if `nodes` is given, and the nodes that this call has started."""
+    """The local cluster, started if `nodes` is given, and the nodes that this call has started. Nodes that have ended are started
+    again, unless another Ray cluster is used."""
     from ebla.placement.connection import local_directory
     from ebla.placement.local.cluster import LocalCluster
 
@@ -37,7 +40,8 @@ def local_cluster(
     found = LocalCluster.find(directory, progress.step)
     running = found if found is not None and found.running else None
     if nodes is None:
-        return running, []
+        used = running is not None and _wanted(ui) in (None, running.address)
+        return running, _back(running, timeout_s, progress) if running is not None and used else []
     if ui.common.address is not None:
         raise Usage("--local starts its own cluster; leave out --address", option="--local")
     if running is None:
@@ -63,11 +67,20 @@ def local_cluster(
             f"the local cluster that runs has --auth {mode}, not {auth}",
             hint=f"`ebla down`, then `ebla up --local {nodes} --auth {auth}`; the data stays",
         )
-    back = [number for number in sorted(running.state.nodes) if not running.alive(number)]
-    for number in back:
+    return running, _back(running, timeout_s, progress)
+
+
+def _wanted(ui: Ui) -> str | None:
+    return ui.common.address or os.environ.get("RAY_ADDRESS")
+
+
+def _back(running: LocalCluster, timeout_s: float, progress: Progress) -> list[str]:
+    """Start the nodes again that have ended."""
+    ended = [number for number in sorted(running.state.nodes) if not running.alive(number)]
+    for number in ended:
         progress.step(f"starting node {number} again")
         running.start_node(number, timeout_s)
-    return running, [running.slots[number - 1] for number in back]
+    return [running.slots[number - 1] for number in ended]
 
 
 def require_room(config: DeploymentConfig, nodes: int | None) -> None:
@@ -80,6 +93,13 @@ def require_room(config: DeploymentConfig, nodes: int | None) -> None:
     from ebla.placement.local import node
 
     hosts = [Host(node.slot_of(number), "", LOOPBACK) for number in range(1, nodes + 1)]
+    slots = [host.slot for host in hosts]
+    if config.slots and not set(config.slots) & set(slots):
+        raise Usage(
+            f"none of {count(nodes, 'local node')} has a slot of {', '.join(config.slots)}; they have {', '.join(slots)}",
+            option="--slot",
+        )
+    Path(config.data_dir).mkdir(parents=True, exist_ok=True)
     catalog.require_room(config, state.load(config.data_dir), hosts)
 
 

@@ -12,9 +12,12 @@ from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.frame.values import from_text
 from ebla.errors import NotFound
 from ebla.show.values import texts, word
+from ebla.storage.errors import add_note
 from ebla.wording import count as counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ebla.aio import Table
     from ebla.operate.cluster import Cluster
     from ebla.storage.predicates.expressions import Expression
@@ -87,13 +90,19 @@ def delete(
     if bool(key) == (where is not None):
         raise Usage("name either the key of one row, or --where CONDITION", option="--where")
 
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        begun = True
+
     async def work(cluster: Cluster) -> int:
         from ebla.arguments import check_key
 
         table = await cluster.database.table(name)
         schema = await _schema(table)
         if where is not None:
-            return await _delete_where(ui, table, _condition(where, schema), where, yes)
+            return await _delete_where(ui, table, _condition(where, schema), where, yes, begin)
         wanted = _values(schema, key or [])
         check_key(wanted, schema.key)
         written = await table.delete(wanted, if_absent="ignore")
@@ -101,16 +110,26 @@ def delete(
             raise _absent(name, key or [])
         return written.rows
 
-    rows = within(ui, work)
+    try:
+        rows = within(ui, work)
+    except (KeyboardInterrupt, SystemExit) as end:
+        if begun:
+            add_note(
+                end, f"rows of {name} may be deleted already; run the command again to delete the others"
+            )
+        raise
     return {"table": name, "deleted": rows}, f"deleted {counted(rows, 'row')} of {name}"
 
 
-async def _delete_where(ui: Ui, table: Table, condition: Expression, text: str, yes: bool) -> int:
+async def _delete_where(
+    ui: Ui, table: Table, condition: Expression, text: str, yes: bool, begin: Callable[[], None]
+) -> int:
     if not yes:
         rows = await table.count(condition)
         if not rows:
             return 0
         ui.confirm(f"Delete {counted(rows, 'row')} of {table.name} with {text}?", yes)
+    begin()
     return (await table.delete(where=condition)).rows
 
 
