@@ -35,6 +35,7 @@ from ebla.cli.frame.problems import (
     INTERRUPTED,
     TERMINATED,
     USAGE,
+    FileTrouble,
     NotCompared,
     Stopped,
     document,
@@ -266,7 +267,7 @@ class RootGroup(Group):
             status = BROKEN_PIPE
         except OSError as error:
             status = _report(
-                Refused(os_trouble(error), hint=OS_STEPS.get(error.errno or 0)), FAILED, as_json, verbose
+                FileTrouble(os_trouble(error), hint=OS_STEPS.get(error.errno or 0)), FAILED, as_json, verbose
             )
         except Exception as error:
             status = _report_usage(error, as_json)

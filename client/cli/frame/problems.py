@@ -39,6 +39,13 @@ class Usage(InvalidArgument):
     hint: str | None
 
 
+class FileTrouble(EblaError):
+    """The operating system refused an operation on a file. `hint` is the next step."""
+
+    fields = ("hint",)
+    hint: str | None
+
+
 class Stopped(Exception):
     """Ctrl-C was pressed, where it is the way to end the command: nothing is reported."""
 
