@@ -188,6 +188,7 @@ class TableDropped(NotFound):
 
     @staticmethod
     def of(table: str, name: str, until_us: int) -> TableDropped:
+        """The error of the table with this id and name, with the remedy."""
         until = datetime.fromtimestamp(until_us // 1_000_000, timezone.utc)
         return TableDropped(
             f"table {name!r} (id {table}) was dropped, and is kept until {until:%Y-%m-%d %H:%M:%S} UTC; to use it again, "

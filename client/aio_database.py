@@ -30,7 +30,7 @@ from ebla.log.ledgers import Ledger, LedgerInfo, LedgerWriter
 from ebla.log.reading import Ledgers
 from ebla.options import WAIT_S
 from ebla.partitions import PartitionBy, resolve
-from ebla.show.handles import Listing
+from ebla.show.handles import Listing, database_html
 from ebla.show.progress import working
 from ebla.storage.schema import TableSchema
 from ebla.transport.client import DeploymentClient
@@ -293,11 +293,11 @@ class Database:
         The quorums are as of `create_log`. Raises NotEnoughStores, InvalidArgument.
         """
 
-        async def created() -> LedgerWriter:
+        async def opened() -> LedgerWriter:
             await self._require_stores()
             return await ledgers.create(self._logs, ensemble, write_quorum, ack_quorum)
 
-        return Opening(created())
+        return Opening(opened())
 
     async def open_ledger(self, ledger: int, *, recover: bool = True) -> Ledger:
         """Open a ledger to read it.
@@ -351,6 +351,9 @@ class Database:
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
         return f"<ebla.aio.Database {self.name!r}{closed}>"
+
+    def _repr_html_(self) -> str:
+        return database_html(self.name, self.closed)
 
 
 def connect(name: str = "ebla", address: str | None = None, *, progress: bool = True) -> Opening[Database]:

@@ -15,7 +15,7 @@ from ebla.arguments import check_choice, check_deadline, check_key, check_write_
 from ebla.errors import EblaError, InvalidArgument, ScanInterrupted
 from ebla.options import Written
 from ebla.read.reader import Reader
-from ebla.read.scan import Scan
+from ebla.read.scan import Awaited, Scan
 from ebla.show.handles import describe, table_html
 from ebla.storage.errors import add_note
 from ebla.storage.predicates.expressions import Expression
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FRUITLESS_SCANS_MAX = 3  # of a delete: interrupted scans in succession that led to no deletion
 
 
-class Table:
+class Table(Awaited):
     """A table of a deployment, from `Database.table` or `Database.create_table`.
 
     Handles are cheap, and tasks or threads may share them: calls of many callers leave in few requests. All methods take

@@ -106,13 +106,14 @@ def check_names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(check_text(f"each of {name}", each) for each in value)
 
 
-def check_key(key: Any, names: tuple[str, ...]) -> None:
-    """Refuse columns that are not part of the key. The key's codec checks all else."""
+def check_key(
+    key: Any, names: tuple[str, ...], otherwise: str = "read rows by a condition: scan(where=...)"
+) -> None:
+    """Refuse columns that are not part of the key, and name the other way. The key's codec checks all else."""
     if isinstance(key, Mapping) and len(key) > len(names):
         extra = next(name for name in key if name not in names)
         raise InvalidArgument(
-            f"column {shown(extra)} is not part of the key ({', '.join(names)}): leave it out, or name "
-            "rows by a condition (where)",
+            f"column {shown(extra)} is not part of the key ({', '.join(names)}): leave it out, or {otherwise}",
             column=str(extra),
         )
 

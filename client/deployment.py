@@ -54,11 +54,16 @@ def start_local(
 ) -> tuple[str, Callable[[], None]]:
     """The address of the new Ray cluster, and a function that ends everything. The end of the process calls it, too.
     `counts`: settings of roles, None for the default. `progress`: show that of the start."""
+    from ebla.arguments import check_int
     from ebla.placement import launch, state
     from ebla.placement.config import configure
     from ebla.placement.connection import connect_ray
-    from ebla.placement.local.cluster import LocalCluster
+    from ebla.placement.local.cluster import NODES_MAX, LocalCluster
 
+    hosts = check_int("hosts", hosts, 1, NODES_MAX)
+    _require(str, "name", name, "a str, such as 'ebla'")
+    _require((str, os.PathLike, type(None)), "data_dir", data_dir, "a path, such as '/data/ebla'")
+    _require((Mapping, type(None)), "settings", settings, 'a dict, such as {"masters": 1}')
     if ray.is_initialized():
         raise InvalidArgument(
             "this process is connected to a Ray cluster already, and ebla.local() starts one of its own: use "
@@ -110,6 +115,7 @@ def reach(name: str, address: str | None) -> Reached:
     from ebla.placement.connection import connect_ray
 
     require_name(name)
+    _require((str, type(None)), "address", address, "a str, such as '10.0.0.5:6379'")
     if ray.is_initialized() and address not in (None, "auto"):
         present = str(ray.get_runtime_context().gcs_address)
         if address != present:
@@ -128,11 +134,20 @@ def reach(name: str, address: str | None) -> Reached:
 
 
 def require_name(name: str) -> None:
+    _require(str, "name", name, "the name of a deployment, a str such as 'ebla'")
     if ":" in name:
         raise InvalidArgument(
             f"{name!r} is an address, not the name of a deployment: write ebla.connect(address={name!r}), or "
             f"`--address {name}`"
         )
+
+
+def _require(kind: type | tuple[type, ...], argument: str, value: Any, wanted: str) -> None:
+    if not isinstance(value, kind):
+        # It loads Arrow, which commands that only ask roles do without.
+        from ebla.storage.rows.python_values import shown
+
+        raise InvalidArgument(f"{argument} is {wanted}, not {shown(value)}")
 
 
 def roles_of(name: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ebla import aio
 from ebla.actors import messages as m
-from ebla.arguments import check_deadline, check_table
+from ebla.arguments import check_deadline, check_int, check_table
 from ebla.read.scan_run import Outdated
 from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.predicates import expressions
@@ -81,9 +81,11 @@ def scan_tablet(
     slots_here: SlotsHere = _slots_here,
 ) -> TabletRead:
     """The rows of one tablet. `slots_here` names the slots whose files this process can open."""
+    check_table(table, Table)
     awaited = table._awaited
+    number = check_int("bucket", bucket, 0, len(awaited._routes.routes) - 1)
     tablet = TabletScan(
-        awaited._client, awaited._routes, columns, where, None, check_deadline(deadline_s), bucket
+        awaited._client, awaited._routes, columns, where, None, check_deadline(deadline_s), number
     )
     return TabletRead(table, tablet, slots_here if local else lambda: ())
 
@@ -99,12 +101,14 @@ class TabletRead:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the rows and their types."""
         return self._scan.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.rows(self._table._run(self.find()))
 
     async def find(self) -> m.LocalSnapshot | None:
+        """A snapshot on this host's disk that is as fresh as the leader; None if there is none."""
         return await self._scan.find(self._slots_here)
 
     def rows(self, found: m.LocalSnapshot | None) -> Iterator[pa.RecordBatch]:

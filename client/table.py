@@ -29,7 +29,7 @@ from ebla.log.awaited import Log as AwaitedLog
 from ebla.log.blocking import Ledger, LedgerWriter, Log
 from ebla.options import WAIT_S, Written
 from ebla.read import frames
-from ebla.show.handles import describe, table_html
+from ebla.show.handles import database_html, describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
 from ebla.transport.bridge import blocking, described_as, like, reading
@@ -198,6 +198,9 @@ class Database:
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
         return f"<ebla.Database {self.name!r}{closed}>"
+
+    def _repr_html_(self) -> str:
+        return database_html(self.name, self.closed)
 
 
 class Table:
@@ -388,6 +391,9 @@ class Scan:
 
     def __repr__(self) -> str:
         return repr(self._awaited).replace("ebla.aio.Scan", "ebla.Scan")
+
+    def _repr_html_(self) -> str:
+        return self._awaited._repr_html_()
 
 
 def _next(source: AsyncGenerator[T, None]) -> Coroutine[Any, Any, T]:

@@ -51,6 +51,7 @@ class EblaError(Exception):
             setattr(self, name, values.get(name))
 
     def values(self) -> dict[str, Any]:
+        """The fields and their values."""
         return {name: getattr(self, name) for name in self.fields}
 
     def __str__(self) -> str:

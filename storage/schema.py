@@ -32,6 +32,13 @@ class Hash(msgspec.Struct, frozen=True, tag="hash"):
     columns: tuple[str, ...]
     buckets: int
 
+    def validate(self) -> None:
+        """Raise InvalidArgument if no table can be divided so."""
+        require(2 <= self.buckets <= BUCKETS_MAX, f"buckets must be 2 to {BUCKETS_MAX}, not {self.buckets}")
+        require(
+            len(set(self.columns)) == len(self.columns) > 0, "hash columns must be distinct, one at least"
+        )
+
 
 class Range(msgspec.Struct, frozen=True, tag="range"):
     """len(splits) + 1 parts by the order of `columns` (a prefix of the key). `splits` are ascending encoded
@@ -209,16 +216,9 @@ class TableSchema(msgspec.Struct, frozen=True):
     def _validate_partitioning(self) -> None:
         hashed, ranged = self.partitioning.hash, self.partitioning.range
         if hashed:
-            require(
-                2 <= hashed.buckets <= BUCKETS_MAX,
-                f"buckets must be 2 to {BUCKETS_MAX}, not {hashed.buckets}",
-            )
+            hashed.validate()
             for name in hashed.columns:
                 require(name in self.key, f"hash column {name!r} is not in the primary key", name)
-            require(
-                len(set(hashed.columns)) == len(hashed.columns) > 0,
-                "hash columns must be distinct, one at least",
-            )
         if ranged:
             require(
                 ranged.columns == self.key[: len(ranged.columns)],

@@ -104,7 +104,7 @@ ARROWS = {
         "log": "show transport",
         "transport": "show",
         "write": "transport",
-        "read": "transport write",
+        "read": "show transport write",
         "operate": "health log transport",
         "cli": "coordination health log operate show write",
     },

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ebla.arguments import check_int, check_names
 from ebla.read import frames
 from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
+from ebla.show.handles import columns_html
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
@@ -25,7 +26,21 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-class Scan:
+class Awaited:
+    """Rows that are read with await. A plain loop over them, or a use as an Arrow stream, is refused with the remedy."""
+
+    if not TYPE_CHECKING:  # a type checker refuses both by itself
+
+        def _refuse(self, *_: Any) -> NoReturn:
+            raise TypeError(
+                f"the rows of an ebla.aio.{type(self).__name__} are read with `async for`, or at once with `await "
+                "scan.to_arrow()`; without await, use a scan of the blocking API, ebla.connect()"
+            )
+
+        __iter__ = __arrow_c_stream__ = _refuse
+
+
+class Scan(Awaited):
     """Columns and rows to read, from `Table.scan`. Each result runs the scan again.
 
     The rows of one tablet are of one moment. Two tablets may show different moments, since tablets are read one by one.
@@ -191,6 +206,13 @@ class Scan:
         )
 
     def __repr__(self) -> str:
+        return f"<ebla.aio.Scan of {self._routes.name!r}: {', '.join(self._plan.columns)}{self._bounds()}>"
+
+    def _repr_html_(self) -> str:
+        """What would be read; nothing is."""
+        caption = f"scan of {self._routes.name!r}{self._bounds()}"
+        return columns_html(self._plan.schema, caption, self._plan.columns)
+
+    def _bounds(self) -> str:
         where = "" if self._where is None else f" where {self._where!r}"
-        limit = "" if self._plan.limit is None else f" limit {self._plan.limit}"
-        return f"<ebla.aio.Scan of {self._routes.name!r}: {', '.join(self._plan.columns)}{where}{limit}>"
+        return where + ("" if self._plan.limit is None else f" limit {self._plan.limit}")

@@ -139,13 +139,25 @@ def describe(info: TableInfo) -> str:
 
 def table_html(info: TableInfo) -> str:
     """A table's columns, for a notebook."""
-    return html_table(COLUMN_HEADERS, _schema_rows(info.schema), f"table {describe(info)}")
+    return columns_html(info.schema, f"table {describe(info)}")
+
+
+def columns_html(schema: TableSchema, caption: str, names: Sequence[str] | None = None) -> str:
+    """The columns of a schema, or those of `names`, for a notebook."""
+    return html_table(COLUMN_HEADERS, _schema_rows(schema, names), caption)
+
+
+def database_html(name: str, closed: bool) -> str:
+    """A connection, for a notebook. Nothing is asked for it: a notebook must not wait for a deployment that does not answer."""
+    return html_table(
+        ("field", "value"), [("connection", "closed" if closed else "open")], f"database {name!r}"
+    )
 
 
 COLUMN_HEADERS = ("column", "type", "null", "key")
 
 
-def _schema_rows(schema: TableSchema) -> list[tuple[str, str, str, str]]:
+def _schema_rows(schema: TableSchema, names: Sequence[str] | None = None) -> list[tuple[str, str, str, str]]:
     """Each column's name, type, whether it may be null, and its place in the key."""
     return [
         (
@@ -154,7 +166,7 @@ def _schema_rows(schema: TableSchema) -> list[tuple[str, str, str, str]]:
             "yes" if column.nullable else "no",
             str(schema.key.index(column.name) + 1) if column.name in schema.key else "",
         )
-        for column in schema.columns
+        for column in (schema.columns if names is None else map(schema.column, names))
     ]
 
 

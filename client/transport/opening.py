@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from typing_extensions import Self
 
@@ -15,6 +15,7 @@ class Closing(Protocol):
 
 
 T = TypeVar("T", bound=Closing)
+REMEDY = "`await` it, or use it with `async with`"
 
 
 class Opening(Coroutine[Any, Any, T]):
@@ -47,3 +48,12 @@ class Opening(Coroutine[Any, Any, T]):
 
     def close(self) -> None:
         self._coroutine.close()
+
+    def __repr__(self) -> str:
+        call = getattr(self._coroutine, "__qualname__", "open").removesuffix(".<locals>.opened")
+        return f"<ebla.aio {call}(): {REMEDY}>"
+
+    if not TYPE_CHECKING:  # a type checker refuses other names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"no attribute {name!r} before it is open: {REMEDY}")

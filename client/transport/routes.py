@@ -84,6 +84,7 @@ class Route:
 
     @property
     def version(self) -> int:
+        """That of the table's schema, as this client knows it."""
         return self.table.codec.version
 
     def next_to(self, address: str, suspect: Callable[[str], bool]) -> str:
@@ -95,6 +96,7 @@ class Route:
         return next((replica for replica in ring if not suspect(replica)), ring[0])
 
     def busy(self, kind: int) -> bool:
+        """Whether work of this kind waits here."""
         return bool(self.queues[kind]) or (kind == WRITE and bool(self.ops))
 
     def sequence(self, number: int) -> int:
@@ -108,6 +110,7 @@ class Route:
         return next(iter(self.outstanding))
 
     def timed_out(self, what: str, deadline_s: float) -> TimedOut:
+        """The error of a call that had no answer in time."""
         outcome = "" if what in ("get", "scan") else "; it may have been applied or not"
         return TimedOut(
             f"{what} on table {self.table.name!r}, tablet {self.tablet}: no answer within {deadline_s:g} s"

@@ -40,6 +40,7 @@ class Host(msgspec.Struct, frozen=True):
 
     @property
     def selector(self) -> dict[str, str]:
+        """The labels by which Ray finds the node."""
         return {SLOT_LABEL: self.slot} if self.lasting else {NODE_ID_LABEL: self.node_id}
 
 

@@ -127,6 +127,15 @@ class Not(Expression, frozen=True, tag="not"):
 Node = Comparison | Membership | Null | And | Or | Not
 
 
+# A column's methods, and other libraries' names of them.
+_METHODS = {
+    "is_in": ("isin",),
+    "starts_with": ("startswith",),
+    "is_null": ("isnull", "isna", "is_na", "is_none"),
+    "is_not_null": ("notnull", "notna", "not_null", "is_not_na", "is_not_none"),
+}
+
+
 class Reference:
     """A column, by name: comparing it makes a condition."""
 
@@ -176,7 +185,8 @@ class Reference:
         """
         if not isinstance(prefix, (str, bytes)):
             raise InvalidArgument(
-                f"starts_with takes a str, or bytes for a binary column, not {shown(prefix)}",
+                f"starts_with takes a str, or bytes for a binary column, not {shown(prefix)}; columns of other types are "
+                "compared, with ==, < and the like",
                 column=self.name,
             )
         after = _after(prefix) if isinstance(prefix, str) else successor(prefix)
@@ -189,6 +199,17 @@ class Reference:
     def is_not_null(self) -> Not:
         """The column has a value."""
         return Not(Null(self.name))
+
+    if not typing.TYPE_CHECKING:  # a type checker refuses other names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            for own, others in _METHODS.items():
+                if name in others:
+                    raise AttributeError(f"a column has no {name!r}: use {own}(...)")
+            raise AttributeError(
+                f"a column has no {name!r}, only {', '.join(_METHODS)}, and comparisons, such as "
+                '(col("a") >= 1) & (col("a") < 5)'
+            )
 
     def _compare(self, relation: Relation, value: object) -> Comparison:
         return Comparison(self.name, relation, _value(value, self.name))

@@ -33,6 +33,7 @@ from ebla.storage.predicates.conditions import (
     Not,
     Null,
     Or,
+    Prefix,
     Reference,
     Value,
     check_depth,
@@ -75,6 +76,7 @@ _RELATIONS = {
     ">=": pc.greater_equal,
 }
 _BOUND = {kind: "timestamp" if kind == "timestamp" else "units" for kind in TIMED}
+_PREFIXED = ("string", "binary", *UNORDERED)  # UNORDERED: refused as in any comparison
 _KINDS = {"float": "float", "double": "float", "bool": "bool", "string": "str", "binary": "bytes"}
 
 
@@ -133,6 +135,12 @@ def _bind(node: Node, schema: TableSchema) -> Node:
             return Comparison(column, relation, _bound(schema.column(column), (value,))[0])
         case Membership(column, values):
             return Membership(column, _bound(schema.column(column), values))
+        case Prefix((Comparison(name), *_)) if (kept := schema.column(name)).type not in _PREFIXED:
+            raise invalid_column(
+                name,
+                f"is {kept.arrow_type()}, and starts_with is for string and binary columns: compare it with ==, < and the like; "
+                f"{python_values.remedy(kept)}",
+            )
         case And(parts):
             return And(tuple(_bind(part, schema) for part in parts))
         case Or(parts):

@@ -45,7 +45,7 @@ class Columns:
 def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
     """One record batch of `schema`, whose fields are those of `columns`."""
     given = columns_of(rows)
-    _check_names(rows, given, {column.name for column in columns})
+    _check_names(rows, given, dict.fromkeys(column.name for column in columns))
     present = set(given.names)
     arrays = []
     for column in columns:
@@ -153,7 +153,7 @@ def _native(values: Any) -> Any:
     return values.astype(values.dtype.newbyteorder("="))
 
 
-def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
+def _check_names(rows: Any, given: Columns, known: Mapping[str, None]) -> None:
     if len(set(given.names)) != len(given.names):
         twice = next(name for name in given.names if given.names.count(name) > 1)
         raise invalid_column(str(twice), "appears twice in the rows; rename or drop one")
@@ -164,7 +164,7 @@ def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
     if not isinstance(rows, Mapping) and isinstance(rows, Sequence):
         row = next(place for place, each in enumerate(rows) if unknown[0] in each)
     name = str(unknown[0])
-    hint = did_you_mean(name, known) or f"; drop it, the columns are {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known) or f"; drop it, the columns are {', '.join(known)}"
     raise InvalidArgument(f"there is no column {unknown[0]!r} here{hint}", column=name, row=row)
 
 

@@ -58,7 +58,9 @@ def hash_spec(*columns: str, buckets: int) -> Hash:
             raise InvalidArgument(
                 f'hash columns are names, such as hash("id", buckets=16), not {shown(name)}'
             )
-    return Hash(columns, buckets)
+    made = Hash(columns, buckets)
+    made.validate()
+    return made
 
 
 def range_spec(columns: Sequence[str], splits: Sequence[Any], schema: TableSchema) -> Range:

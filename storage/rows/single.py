@@ -54,7 +54,8 @@ class SingleRows:
             column.name: nested_scalar(column) if column.nested else scalar(column)
             for column in header.columns
         }
-        self.known = frozenset(column.name for column in columns)
+        self.names = tuple(column.name for column in columns)
+        self.known = frozenset(self.names)
         self.required = sum(1 << header.bit[c.name] for c in header.columns if not c.nullable)
         self.slots = [
             (name, 1 << header.bit[name], _into_slot(each), b"" if each.format == "16s" else 0)
@@ -63,7 +64,7 @@ class SingleRows:
         self.texts = [(name, 1 << header.bit[name], self.scalars[name].to_raw) for name in header.variable]
         self.closed = [place for place, closed in enumerate(keys.closed) if closed]
         self.defaulted = [column for column in header.columns if column.default is not None]
-        self.everything = self._plan(tuple(column.name for column in columns))
+        self.everything = self._plan(self.names)
         self.plans: dict[tuple[str, ...], Plan] = {}
 
     @cached_property
@@ -83,7 +84,7 @@ class SingleRows:
         """Refuse an unknown column with a name like a known one: the key lacks a value because of it."""
         for name in row if isinstance(row, Mapping) else ():
             if name not in self.known and did_you_mean(str(name), self.known):
-                refuse_absent(name, self.known)
+                refuse_absent(name, self.names)
 
     def encode_row(self, row: Mapping[str, Any], seed: int) -> tuple[bytes, bytes]:
         """Key and value of one row. Missing nullable columns are null; invalid rows are refused as in `RowCodec.arrow`."""
@@ -178,7 +179,7 @@ class SingleRows:
                 keys.append((key_places[name], name))
                 continue
             if name not in header.bit:
-                refuse_absent(name, self.known)
+                refuse_absent(name, self.names)
             text = name in header.variable
             place = header.field(name)
             before = place - 1 if text and place > header.first_end else 0
@@ -188,7 +189,7 @@ class SingleRows:
 
     def _refuse_unknown(self, row: Mapping[str, Any]) -> None:
         name = next(name for name in row if name not in self.known)
-        refuse_absent(name, self.known)
+        refuse_absent(name, self.names)
 
     def _refuse_missing(self, missing: int) -> None:
         name = next(
@@ -338,8 +339,8 @@ def nested_scalar(column: Column) -> Scalar:
     return Scalar(to_raw, from_raw, "")
 
 
-def refuse_absent(name: str, known: frozenset[str]) -> None:
-    hint = did_you_mean(str(name), known) or f"; the columns are {', '.join(sorted(known))}"
+def refuse_absent(name: str, names: Sequence[str]) -> None:
+    hint = did_you_mean(str(name), names) or f"; the columns are {', '.join(names)}"
     raise InvalidArgument(f"there is no column {name!r} here{hint}", column=str(name))
 
 

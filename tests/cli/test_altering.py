@@ -50,6 +50,23 @@ def test_a_refused_alteration_says_what_to_write(loaded: Cli, words: Any, reason
     assert "did you mean 'flights'" in loaded("table alter flight --as x").err
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--drop flight", "part of the key"),
+        ("--drop tailnum", "there is no column 'tailnum'"),
+        ("--drop at --rename distance=flight", "there is a column 'flight' already"),
+    ],
+)
+def test_an_impossible_drop_is_refused_before_it_is_confirmed(loaded: Cli, words: str, reason: str) -> None:
+    refused = loaded("table alter flights", *words.split(), typed="y\n")
+    refused.require(2, reason)
+    assert "for good?" not in refused.err
+    possible = loaded("table alter flights --drop at", typed="y\n")
+    assert "Drop at of table flights, with all values, for good? [y/N]" in possible.err
+    assert possible.lines == ["altered table flights: 3 columns, version 1"]
+
+
 async def dropped(stage: Stage) -> None:
     await stage.table()
     await stage.db.drop_table("flights", reserve_s=3 * 86_400)

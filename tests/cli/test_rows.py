@@ -97,8 +97,15 @@ def test_rows_are_counted_with_and_without_a_condition(loaded: Cli) -> None:
         ("get flights carrier=AA", "the key of this table is carrier, flight; add flight=..."),
         ("get flights carrier", "'carrier' is not COLUMN=VALUE, such as carrier=..."),
         ("get flights carrier=AA flight=x", "'x' is not a value for column 'flight' of type int32"),
-        ("get flights carrier=AA flight=1 distance=5", "'distance' is not part of the key"),
-        ("delete flights carrier=AA flight=1 distance=5", "'distance' is not part of the key"),
+        (
+            "get flights carrier=AA flight=1 distance=5",
+            "'distance' is not part of the key (carrier, flight): leave it out, or read rows by a condition: "
+            "`ebla table scan flights --where ...`",
+        ),
+        (
+            "delete flights carrier=AA flight=1 distance=5",
+            "leave it out, or name rows by a condition: --where ...",
+        ),
         ("put flights carrier=AA flight=1 carrier=UA", "column 'carrier' is given twice"),
         ("put flights carrier=AA flight=1 distnce=5", "did you mean 'distance'?"),
         ("put flights carrier=AA flight=1 --null flight", "'flight'"),

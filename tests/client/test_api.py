@@ -21,7 +21,7 @@ import pytest
 from ray import cloudpickle
 
 import ebla
-from ebla import aio, errors
+from ebla import aio, errors, local_scan
 from ebla.actors import errors as actor_errors
 from ebla.actors.errors import from_frame, to_frame
 from ebla.actors.ledger import errors as ledger_errors
@@ -84,6 +84,20 @@ def test_every_public_name_exists_and_has_a_docstring_of_its_own(name: str) -> N
     made = getattr(ebla, name)
     inherited = {base.__doc__ for base in made.__mro__[1:]} if isinstance(made, type) else set()
     assert made.__doc__ and made.__doc__ not in inherited
+
+
+@pytest.mark.parametrize("module", [ebla, aio, errors, local_scan])
+def test_every_public_method_and_property_has_a_docstring(module: ModuleType) -> None:
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    kinds = [kind for kind in (getattr(module, name) for name in names) if isinstance(kind, type)]
+    members = [
+        (kind.__name__, name, getattr(kind, name))
+        for kind in kinds
+        if kind.__module__.partition(".")[0] == "ebla"
+        for name in public(kind)
+    ]
+    told = [each for each in members if callable(each[2]) or isinstance(each[2], property)]
+    assert told and [each[:2] for each in told if not inspect.getdoc(each[2])] == []
 
 
 @pytest.mark.parametrize("module", [ebla, aio, errors])
@@ -316,6 +330,31 @@ def test_a_notebook_shows_a_table_with_its_columns_and_escapes_names(loopback: L
     assert "<td>&lt;b&gt;</td><td>string</td><td>yes</td><td></td>" in html
 
 
+def test_a_notebook_shows_a_connection_and_what_a_scan_would_read(loopback: Loopback) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("<b>", pa.string()), pa.field("n", pa.int32())])
+    table = loopback.db.create_table("t", schema=schema, primary_key=["id"])
+    scan = table.scan(["<b>", "id"], where=ebla.col("<b>") == "<i>", limit=7)
+    asked = len(loopback.toy.calls)
+    for html in (scan._repr_html_(), scan._awaited._repr_html_()):
+        assert "<td>&lt;b&gt;</td><td>string</td><td>yes</td><td></td></tr><tr><td>id</td>" in html
+        assert "<td>n</td>" not in html
+        assert (
+            "scan of &#x27;t&#x27; where col(&#x27;&lt;b&gt;&#x27;) == &#x27;&lt;i&gt;&#x27; limit 7" in html
+        )
+    for db in (loopback.db, loopback.db._awaited):
+        html = db._repr_html_()
+        assert "database &#x27;" in html and "<td>connection</td><td>open</td>" in html
+    assert len(loopback.toy.calls) == asked, "nothing is asked for it"
+
+
+def test_a_plain_loop_over_awaited_rows_is_refused_with_the_remedy(loopback: Loopback) -> None:
+    table: Any = table_of(loopback)._awaited
+    for rows in (table, table.scan()):
+        for use in (list, pa.table, pa.RecordBatchReader.from_stream):
+            with pytest.raises(TypeError, match=r"`async for`.*ebla\.connect\(\)"):
+                use(rows)
+
+
 def test_a_null_in_a_key_names_its_row(loopback: Loopback) -> None:
     table = table_of(loopback)
     for write, row in (
@@ -337,7 +376,9 @@ def test_a_null_in_a_key_names_its_row(loopback: Loopback) -> None:
 def test_get_refuses_columns_outside_the_key(loopback: Loopback) -> None:
     table = table_of(loopback)
     table.upsert(arrow(3))
-    with pytest.raises(ebla.InvalidArgument, match=r"'v' is not part of the key \(id\)") as caught:
+    with pytest.raises(
+        ebla.InvalidArgument, match=r"'v' is not part of the key \(id\).*scan\(where="
+    ) as caught:
         table.get({"id": 1, "v": "x"})
     assert caught.value.column == "v"
     with pytest.raises(ebla.InvalidArgument, match="key column 'id' needs a value") as caught:

@@ -13,16 +13,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import ebla
-from ebla import aio
+from ebla import aio, local_scan
 from ebla.actors import messages as m
 from ebla.aio import Table
 from ebla.arguments import check_deadline
 from ebla.errors import InvalidArgument
 from ebla.options import INT_MAX, WriteId, Written
 from ebla.storage.predicates import expressions
-from ebla.storage.schema import Column, TableSchema
+from ebla.storage.schema import Column, Hash, Partitioning, TableSchema
 from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import SCHEMA, on_table, row
@@ -68,6 +69,8 @@ CALLS: list[tuple[str, Call]] = [
     ("outside the key", lambda t: t.update({"id": 1})),
     ("'id'", lambda t: t.delete([{"v": "a"}])),
     ("row 1 names the columns id, n and row 0 id, v", lambda t: t.update([{"id": 1, "v": "a"}, {"id": 2, "n": 1}])),
+    ("no column 'zz' here; the columns are id, v, n$", lambda t: t.upsert({"id": 1, "zz": 1})),
+    ("no column 'zz' here; drop it, the columns are id, v, n$", lambda t: t.upsert([{"id": 1, "zz": 1}])),
     ("no column 'idd' here; did you mean 'id'", lambda t: t.upsert({"idd": 1})),
     ("no column 'idd' here; did you mean 'id'", lambda t: t.upsert([{"idd": 1}])),
     ("there is no column", lambda t: t.upsert({"id": 1, "\ud800": 2})),
@@ -104,6 +107,10 @@ CALLS: list[tuple[str, Call]] = [
     ("limit must be a whole number, 0 to 9223372036854775807", lambda t: t.scan(limit=2**70)),
     ("limit must be a whole number", lambda t: t.scan(limit=2**63)),
     ("limit must be a whole number", lambda t: t.scan(limit=10**5000)),
+    ("'id' is int64, and starts_with is for string and binary columns: compare it with ==, < .*; give an int .*such as 42$",
+        lambda t: t.scan(where=~(ebla.col("id").starts_with("x") | (ebla.col("v") == "a")))),
+    ("bucket must be a whole number, 0 to 0, not -1", lambda t: local_scan.scan_tablet(t, -1)),
+    ("table is a table, such as", lambda t: local_scan.scan_tablet(t.name, 0)),  # type: ignore[arg-type]
     ("is_in takes a list.*not 5", lambda t: t.scan(where=ebla.col("id").is_in(5))),  # type: ignore[arg-type]
     ("is_in takes a list", lambda t: t.scan(where=ebla.col("v").is_in("abc"))),
     ("is_in takes up to", lambda t: t.scan(where=ebla.col("id").is_in(iter(int, 1)))),
@@ -208,7 +215,6 @@ ASKED: list[tuple[str, Callable[[aio.Database], Any]]] = [
     ("primary key", make_table(primary_key=[])),
     ("nope", make_table(primary_key=["nope"])),
     ("'v' is not in the primary key", make_table(partition_by=ebla.hash("v", buckets=4))),
-    ("buckets must be 2", make_table(partition_by=ebla.hash("id", buckets=1))),
     ("prefix of the primary key", make_table(partition_by=ebla.range("v", splits=["m"]))),
     ("sort them", make_table(partition_by=ebla.range("id", splits=[5, 3]))),
     ("ebla.hash", make_table(partition_by="id")),
@@ -231,7 +237,6 @@ ASKED: list[tuple[str, Callable[[aio.Database], Any]]] = [
     ("buckets is a whole number", lambda db: make_table(partition_by=ebla.hash("id", buckets=2.5))(db)),  # type: ignore[arg-type]
     ("buckets is a whole number", lambda db: make_table(partition_by=ebla.hash("id", buckets="2"))(db)),  # type: ignore[arg-type]
     ("buckets is a whole number", lambda db: make_table(partition_by=ebla.hash("id", buckets=None))(db)),  # type: ignore[arg-type]
-    ("buckets must be", lambda db: make_table(partition_by=ebla.hash("id", buckets=2**70))(db)),
     ("hash columns are names", lambda db: make_table(partition_by=ebla.hash(["id"], buckets=2))(db)),  # type: ignore[arg-type]
 ]  # fmt: skip
 
@@ -244,6 +249,27 @@ async def test_a_bad_argument_is_refused_before_the_master_is_asked(
     with pytest.raises(InvalidArgument, match=words):
         await call(bench.db)
     assert bench.toy.calls == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "buckets", "words"),
+    [
+        (("id",), 0, "buckets must be 2 to 4096, not 0"),
+        (("id",), 1, "buckets must be 2 to 4096, not 1"),
+        (("id",), 2**70, "buckets must be 2 to 4096"),
+        ((), 4, "hash columns must be distinct, one at least"),
+        (("id", "id"), 4, "hash columns must be distinct, one at least"),
+    ],
+)
+def test_a_hash_that_can_divide_no_table_is_refused_at_once(
+    columns: tuple[str, ...], buckets: int, words: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        ebla.hash(*columns, buckets=buckets)
+    schema = TableSchema.from_arrow(SCHEMA, ["id"])
+    forged = replace(schema, partitioning=Partitioning(Hash(columns, buckets)))
+    with pytest.raises(InvalidArgument, match=words):
+        forged.validate()
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "+99:99"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 
 import pyarrow as pa
@@ -63,7 +64,11 @@ def test_a_prefix_of_the_key_bounds_the_scan() -> None:
     [
         (lambda: ebla.col("name").starts_with(5), "starts_with takes a str, or bytes"),
         (lambda: ebla.col("name").starts_with(None), "starts_with takes a str, or bytes"),
-        (lambda: bind(ebla.col("n").starts_with("1"), TABLE), "'n' cannot be compared with '1'"),
+        (lambda: ebla.col("n").starts_with(1), "columns of other types are compared, with ==, <"),
+        (
+            lambda: bind(ebla.col("n").starts_with("1"), TABLE),
+            "'n' is int32, and starts_with is for string and binary",
+        ),
         (lambda: bind(ebla.col("name").starts_with(b"1"), TABLE), "'name' cannot be compared"),
         (lambda: bind(ebla.col("name").starts_with("\ud800"), TABLE), "'name' cannot be compared"),
         (lambda: ebla.col("name").is_in("abc"), "is_in takes a list"),
@@ -72,6 +77,29 @@ def test_a_prefix_of_the_key_bounds_the_scan() -> None:
 def test_an_operator_refuses_values_that_do_not_fit(make: object, words: str) -> None:
     with pytest.raises(ebla.InvalidArgument, match=words):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("other", "hint"),
+    [
+        ("isin", r"use is_in\("),
+        ("isnull", r"use is_null\("),
+        ("isna", r"use is_null\("),
+        ("is_none", r"use is_null\("),
+        ("notnull", r"use is_not_null\("),
+        ("notna", r"use is_not_null\("),
+        ("not_null", r"use is_not_null\("),
+        ("startswith", r"use starts_with\("),
+        (
+            "between",
+            r'only is_in, starts_with, is_null, is_not_null, and .*\(col\("a"\) >= 1\) & \(col\("a"\) < 5\)',
+        ),
+    ],
+)
+def test_another_librarys_name_of_an_operator_is_refused_with_eblas(other: str, hint: str) -> None:
+    with pytest.raises(AttributeError, match=f"a column has no '{other}'.*{hint}"):
+        getattr(ebla.col("name"), other)
+    assert copy.deepcopy(ebla.col("name")).name == "name"
 
 
 @on_table(1)

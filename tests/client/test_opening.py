@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,6 +72,16 @@ def test_a_block_that_fails_closes_the_connection_and_keeps_its_error(
     assert opened[0].closed
 
 
+def test_what_is_not_open_yet_says_how_to_open_it(reached: list[tuple[Any, ...]]) -> None:
+    opening: Any = ebla.aio.connect()
+    remedy = "`await` it, or use it with `async with`"
+    assert repr(opening) == f"<ebla.aio connect(): {remedy}>"
+    with pytest.raises(AttributeError, match=f"'table' before it is open: {re.escape(remedy)}"):
+        _ = opening.table
+    assert copy.copy(opening) is not opening, "an object without its attributes has the sentence, too"
+    opening.close()
+
+
 @on_toys
 async def test_a_session_is_awaited_or_used_with_async_with(bench: Bench) -> None:
     with pytest.raises(ebla.InvalidArgument, match="timeout_s"):
@@ -93,6 +105,32 @@ def test_local_passes_masters_and_journals_on(monkeypatch: pytest.MonkeyPatch, a
         asyncio.run(ebla.aio.local(3, **arguments)) if awaited else ebla.local(3, **arguments)
     (wanted,) = caught.value.args
     assert (wanted["masters"], wanted["journals"], wanted["a"]) == (2, 3, 2)
+
+
+BAD: list[tuple[str, str, dict[str, Any]]] = [
+    ("connect", "name is the name of a deployment, a str such as 'ebla', not 3", {"name": 3}),
+    ("connect", "name is .* not None", {"name": None}),
+    ("connect", "address is a str, such as '10.0.0.5:6379', not 5", {"address": 5}),
+    ("local", "hosts must be a whole number, 1 to 64, not '3'", {"hosts": "3"}),
+    ("local", "hosts must be a whole number, 1 to 64, not 0", {"hosts": 0}),
+    ("local", "name is a str, such as 'ebla', not None", {"name": None}),
+    ("local", "data_dir is a path, such as '/data/ebla', not 5", {"data_dir": 5}),
+    ("local", "settings is a dict, such as .* not 5", {"settings": 5}),
+    ("local", "masters: expected `int", {"masters": "2"}),
+    ("local", "journals: expected `int", {"journals": 2.5}),
+]
+
+
+@pytest.mark.parametrize("api", [ebla, aio])
+@pytest.mark.parametrize(("opening", "words", "arguments"), BAD)
+def test_an_opening_refuses_a_bad_argument_by_name(
+    api: Any, opening: str, words: str, arguments: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        await getattr(aio, opening)(**arguments)
+
+    with pytest.raises(ebla.InvalidArgument, match=words):
+        asyncio.run(main()) if api is aio else getattr(ebla, opening)(**arguments)
 
 
 @pytest.mark.parametrize("name", ["localhost:6379", "ray://head:10001"])

@@ -67,6 +67,7 @@ def wrong(table: ebla.Table) -> None:
     table.scan(columns=[1])  # type: ignore[list-item]
     table.counts()  # type: ignore[attr-defined]
     ebla.col("v").starts_with(5)  # type: ignore[arg-type]
+    ebla.col("v").isin([1])  # type: ignore[attr-defined]
     ebla.connect(5)  # type: ignore[arg-type]
     ebla.hash("id")  # type: ignore[call-arg]
     ebla.connect().create_table("t", schema=table.schema)  # type: ignore[call-arg]
@@ -77,3 +78,5 @@ async def wrong_awaited(table: ebla.aio.Table) -> None:
     print((await table.upsert({"id": 1})).row)  # type: ignore[attr-defined]
     print(table.count() + 1)  # type: ignore[operator]
     print(table.count().real)  # type: ignore[attr-defined]
+    list(table.scan())  # type: ignore[call-overload]
+    ebla.aio.connect().table("t")  # type: ignore[attr-defined]

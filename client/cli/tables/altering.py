@@ -49,19 +49,24 @@ def alter(
     """
     if not (add or rename or drop or as_name or least):
         raise Usage("there is nothing to alter; give --add, --rename, --drop, --as or --min-members")
-    if drop:
-        ui.confirm(f"Drop {', '.join(drop)} of table {name}, with all values, for good?", yes)
 
     async def work(cluster: Cluster) -> TableInfo:
+        from ebla.storage.rows.altered import altered
+
         table = await cluster.database.table(name)
         changes = _collect(table.alter(), add or [], rename or [], drop or [], as_name)
         if least:
             changes.min_members(least)
-        return await changes.apply(wait_s=wait)
+        if drop:
+            altered(
+                (await table.info()).schema, changes.changes
+            )  # refuses what the master would refuse after the question
+            ui.confirm(f"Drop {', '.join(drop)} of table {name}, with all values, for good?", yes)
+        with ui.working(f"alter {name}") as progress:
+            progress.step("waiting for its tablets" if wait else "")
+            return await changes.apply(wait_s=wait)
 
-    with ui.working(f"alter {name}") as progress:
-        progress.step("waiting for its tablets" if wait else "")
-        info = within(ui, work)
+    info = within(ui, work)
     from ebla.cli.tables.tables import table_document
 
     everywhere = info.applied_version >= info.schema.version

@@ -33,7 +33,8 @@ async def get(cluster: Cluster, name: TableName, key: Values) -> Shown:
     ebla table get flights carrier=UA flight=1545
     """
     table = await cluster.database.table(name)
-    row = await table.get(_values(await _schema(table), key))
+    by_condition = f"read rows by a condition: `ebla table scan {name} --where ...`"
+    row = await table.get(_key(await _schema(table), key, by_condition))
     if row is None:
         raise _absent(name, key)
     return {"table": name, "row": row}, facts((column, word(value)) for column, value in texts(row).items())
@@ -97,14 +98,11 @@ def delete(
         begun = True
 
     async def work(cluster: Cluster) -> int:
-        from ebla.arguments import check_key
-
         table = await cluster.database.table(name)
         schema = await _schema(table)
         if where is not None:
             return await _delete_where(ui, table, _condition(where, schema), where, yes, begin)
-        wanted = _values(schema, key or [])
-        check_key(wanted, schema.key)
+        wanted = _key(schema, key or [], "name rows by a condition: --where ...")
         written = await table.delete(wanted, if_absent="ignore")
         if not written.rows and not if_exists:
             raise _absent(name, key or [])
@@ -168,6 +166,15 @@ def _values(schema: TableSchema, texts: list[str]) -> dict[str, Any]:
             column=missing[0],
         )
     return found
+
+
+def _key(schema: TableSchema, texts: list[str], otherwise: str) -> dict[str, Any]:
+    """The values of a whole key, and of no other column."""
+    from ebla.arguments import check_key
+
+    key = _values(schema, texts)
+    check_key(key, schema.key, otherwise)
+    return key
 
 
 def _column(schema: TableSchema, name: str) -> Column:
