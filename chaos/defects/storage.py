@@ -11,13 +11,15 @@ from ebla.actors.tablet.engine.log import TabletLog
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage.rows import checksum
+from ebla.storage.runs.reading import RunReader
+from ebla.storage.runs.statistics import Statistics
 from ebla.storage.tablets.memtable import Memtable
 from ebla.storage.tablets.positions import put_position
 from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.tablet_store import TabletStore
 
 
-@defect("bank", 60, seed=15)
+@defect("scans", 60, seed=13)
 def unpinned_scan() -> list[Swap]:
     """A scan also reads rows that are flushed during the scan."""
     original = RowTree.snapshot
@@ -115,6 +117,32 @@ def row_behind_a_block(
     if following is not None and original(self, following, stop, 1, bytes_max)[1] is None:
         following = None
     return items, following
+
+
+@defect("columns-scans", 60, Statistics, "of")
+def bounds_of_the_first_row(original: Any, self: Statistics, start: int, stop: int) -> bytes:
+    """The statistics of a block know its first row only."""
+    made: bytes = original(self, start, min(start + 1, stop))
+    return made
+
+
+@defect("columns-scans", 60, RunReader, "sources", seed=2)
+def newer_blocks_left_out(
+    original: Any, self: RunReader, start: bytes, stop: bytes | None, names: Any, limit: int, where: Any
+) -> Any:
+    """A scan leaves out every block without a match, also one that hides older rows."""
+    places = self.places
+
+    def matching(start: bytes, stop: bytes | None) -> Any:
+        found, until = places(start, stop)
+        return [each for each in found if self._may_match(each, where)], until
+
+    if where is not None:
+        self.places = matching  # type: ignore[method-assign]
+    try:
+        return original(self, start, stop, names, limit, where)
+    finally:
+        self.__dict__.pop("places", None)
 
 
 @defect("scans", 40, TabletStore, "get_many")

@@ -1,7 +1,8 @@
 """Stamps: all rows of a group get one number in one atomic batch, and a scan must never find two numbers.
 
 Groups are rows of one tablet. Each has one writer with growing numbers. It repeats a stamp with an unknown outcome under the same
-write id until the outcome is known. Rows are flushed in between.
+write id until the outcome is known. Rows are flushed in between. Some scans ask for numbers up to a bound, which older rows on disk
+meet and the newest ones may not.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.i
 
 
 class Stamps(Workload):
-    """`calls` of each client are under way at once; each group still has one writer."""
+    """`calls` of each client are under way at once; each group still has one writer. A block has rows of several groups."""
 
     name = "stamps"
 
-    def __init__(self, groups: int = 2, rows: int = 12, calls: int = 1) -> None:
+    def __init__(self, groups: int = 2, rows: int = 10, calls: int = 1) -> None:
         self.groups = groups
         self.rows = rows
         self.calls = calls
         self._writers = 0
+        self._newest: dict[int, int] = {}  # attempted number of each group
 
     async def prepare(self, client: Client) -> None:
         table = await make_table(client, self.name, SCHEMA, "place")
@@ -62,7 +64,8 @@ class Stamps(Workload):
             elif chosen < 0.6:
                 await self._flush(client, table)
             else:
-                await self._read(client, table, client.random.randrange(self.groups))
+                group = client.random.randrange(self.groups)
+                await self._read(client, table, group, self._bound(client, group))
 
         await until_stopped(client, step)
 
@@ -81,6 +84,8 @@ class Stamps(Workload):
     async def _stamp(
         self, client: Client, table: aio.Table, group: int, stamp: int, write_client: bytes
     ) -> None:
+        self._newest[group] = stamp
+
         def attempt() -> Awaitable[object]:
             write_id = (write_client, 1 + stamp * self.rows)
             return table.upsert(self._rows(group, stamp), deadline_s=client.deadline_s(), write_id=write_id)
@@ -90,10 +95,16 @@ class Stamps(Workload):
     async def _flush(self, client: Client, table: aio.Table) -> None:
         await client.order("flush", self.name, table.flush(deadline_s=client.deadline_s()))
 
-    async def _read(self, client: Client, table: aio.Table, group: int) -> None:
-        scan = table.scan(
-            ["stamp"], where=ebla.col("group") == group, deadline_s=client.deadline_s()
-        ).to_arrow()
+    async def _read(self, client: Client, table: aio.Table, group: int, bound: int | None = None) -> None:
+        wanted = ebla.col("group") == group
+        if bound is not None:
+            wanted &= ebla.col("stamp") <= bound
+        scan = table.scan(["stamp"], where=wanted, deadline_s=client.deadline_s()).to_arrow()
         await client.ask(
-            "read-stamps", group, None, scan, lambda found: found["stamp"].to_pylist(), reads=True
+            "read-stamps", group, bound, scan, lambda found: found["stamp"].to_pylist(), reads=True
         )
+
+    def _bound(self, client: Client, group: int) -> int | None:
+        """None, or one of the last numbers."""
+        newest = self._newest.get(group, 0)
+        return None if client.random.random() < 0.6 else max(0, newest - client.random.randrange(3))

@@ -140,7 +140,8 @@ ROWS = 3
 def stamps(state: Mapping[Any, Any], operation: str, key: Any, value: Any) -> tuple[Any, Any]:
     """A stamp that is older than the stored one has no effect."""
     if operation == "read-stamps":
-        return state.get(key, []), state
+        found = state.get(key, [])
+        return [] if found and value is not None and found[0] > value else found, state
     late = key in state and state[key][0] > value
     return None, state if late else {**state, key: [value] * ROWS}
 

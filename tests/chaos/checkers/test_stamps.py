@@ -62,6 +62,15 @@ CASES: dict[str, list[Case]] = {
     "an unknown stamp never follows the next acknowledged one": [
         ("0 stamp g 1 ?; 2 stamp g 2; 1 read-stamps g -> [1,1]", "ended before that began"),
     ],
+    "a read up to a value shows no older rows, and nothing only while the value is greater": [
+        (TWO + "1 read-stamps g 1 -> []", RIGHT),
+        (TWO + "1 read-stamps g 2 -> [2,2]", RIGHT),
+        (TWO + "1 read-stamps g 1 -> [1,1]", "shows 1 in group 'g', but stamp 'g' 2"),
+        (TWO + "1 read-stamps g 2 -> []", "shows None in group 'g', but stamp 'g' 2"),
+        (TWO + "1 read-stamps g 1 -> [2,2]", "shows 2 in group 'g', and asked for values up to 1"),
+        (UNKNOWN + "1 read-stamps g 1 -> []; 1 read-stamps g -> [1,1]", "showed 2 or more"),
+        (UNKNOWN + "1 read-stamps g 1 -> [1,1]; 1 read-stamps g 1 -> []", RIGHT),
+    ],
     "a stamp that no client wrote is found": [
         (ONE + "1 read-stamps g -> [5,5]", "shows 5 in group 'g', which was never written"),
         ("1 read-stamps g -> [1,1]; 0 stamp g 1", "shows 1 before stamp 'g' 1"),
@@ -83,7 +92,8 @@ def test_wrong_histories_are_found_and_correct_ones_accepted(claim: str) -> None
 @given(st.integers(0, 2**32), st.integers(4, 7))
 def test_the_verdict_agrees_with_brute_force(seed: int, count: int) -> None:
     def draw_stamps(play: Play, slot: int) -> tuple[str, str, int | None]:
-        return ("read-stamps", "g", None) if slot else ("stamp", "g", play.count)
+        bound = draw.choice([None, draw.randrange(count)])
+        return ("read-stamps", "g", bound) if slot else ("stamp", "g", play.count)
 
     draw = random.Random(seed)
     history = Play(seed, stamps, {}, draw_stamps, draw.choice([0.0, 0.2, 0.4])).run(3, count)
