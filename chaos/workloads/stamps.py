@@ -96,9 +96,8 @@ class Stamps(Workload):
         await client.order("flush", self.name, table.flush(deadline_s=client.deadline_s()))
 
     async def _read(self, client: Client, table: aio.Table, group: int, bound: int | None = None) -> None:
-        wanted = ebla.col("group") == group
-        if bound is not None:
-            wanted &= ebla.col("stamp") <= bound
+        in_group = ebla.col("group") == group
+        wanted = in_group if bound is None else in_group & (ebla.col("stamp") <= bound)
         scan = table.scan(["stamp"], where=wanted, deadline_s=client.deadline_s()).to_arrow()
         await client.ask(
             "read-stamps", group, bound, scan, lambda found: found["stamp"].to_pylist(), reads=True
