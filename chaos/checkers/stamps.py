@@ -90,6 +90,7 @@ def _torn(reads: Sequence[Operation], size: int) -> Iterator[Problem]:
 
 
 def _beyond(reads: Sequence[Operation]) -> Iterator[Problem]:
+    """No read shows a value above its bound."""
     for read in reads:
         seen = _seen(read)
         if seen is not None and read.argument is not None and seen > read.argument:

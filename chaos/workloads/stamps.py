@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.i
 
 
 class Stamps(Workload):
-    """`calls` of each client are under way at once; each group still has one writer. A block has rows of several groups."""
+    """`calls` of each client are under way at once; each group still has one writer. In blocks of four rows, one has rows of two groups."""
 
     name = "stamps"
 

@@ -18,7 +18,6 @@ def main() -> None:
     try:
         app()
     finally:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # a second Ctrl-C ends the process at once, without a traceback
+        # A second Ctrl-C ends the process at once, without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         leave_ray()

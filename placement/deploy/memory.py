@@ -87,8 +87,8 @@ def _read(data_dir: str) -> tuple[bytes | None, list[str], list[str]]:
 
 
 def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run `work` on every host, and return the answers in the order of the hosts. The tasks have the environment of roles, which
-    then start in the idle processes of the tasks."""
+    """Run `work` on every host, and return the answers in the order of the hosts. The tasks have the environment of roles, so that
+    Ray can start a role in the process of a task that has ended."""
     task = ray.remote(num_cpus=0, max_retries=1, runtime_env=ACTOR["runtime_env"])(work)
     references = [task.options(label_selector=host.selector).remote(*arguments) for host in hosts]
     late = set(ray.wait(references, num_returns=len(references), timeout=TASKS_S)[1])

@@ -32,8 +32,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def remembered(directory: Path, nodes: int) -> Iterator[None]:
-    """Record a failure of the work within, which starts the local cluster and runs the first steps on it. A refused request is
-    none."""
+    """Record a failure of the work within, which starts the local cluster and runs the first steps on it. A request that is
+    refused as invalid has started nothing, and is not recorded."""
     try:
         yield
     except InvalidArgument:

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 UNBROKEN_MAX = 24  # characters of a cell
-PIECE = re.compile(
-    r"\s*\S+?(?:[-_./:,]+(?=\S)|(?=\s|$))"
-)  # ends where a line may end: at a blank, or after a mark in a name
+# Ends where a line may end: at a blank, or after a mark in a name.
+PIECE = re.compile(r"\s*\S+?(?:[-_./:,]+(?=\S)|(?=\s|$))")
 
 _WORDS = {
     "green": ("HEALTHY", "alive", "running"),

@@ -58,9 +58,8 @@ def alter(
         if least:
             changes.min_members(least)
         if drop:
-            altered(
-                (await table.info()).schema, changes.changes
-            )  # refuses what the master would refuse after the question
+            # Refuses before the question what the master would refuse after it.
+            altered((await table.info()).schema, changes.changes)
             ui.confirm(f"Drop {', '.join(drop)} of table {name}, with all values, for good?", yes)
         with ui.working(f"alter {name}") as progress:
             progress.step("waiting for its tablets" if wait else "")
