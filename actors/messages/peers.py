@@ -21,6 +21,36 @@ class Envelope(msgspec.Struct, frozen=True):
     requests: tuple[tuple[str, Request], ...]
 
 
+class LivenessRequest(msgspec.Struct, frozen=True):
+    """From a server with leaders of quiescent groups to a server with followers of them: it lives, and so do these
+    leaderships.
+
+    Attributes:
+        woken: Tablets whose leader here is no longer quiescent: their followers must watch for themselves.
+        upto: The number of the latest change that `woken` includes. An answer to this message acknowledges all of them.
+        heard: The greatest `upto` of an answer that the sender has taken.
+    """
+
+    source: ServerInstance
+    dest: ServerInstance
+    woken: tuple[str, ...]
+    upto: int
+    heard: int
+
+
+class LivenessReply(msgspec.Struct, frozen=True):
+    """Attributes:
+    woken: Tablets whose follower there is not quiescent any more. The answer does not speak for them.
+    resting: Tablets whose follower has become quiescent. If the leader does not rely on it, it must wake.
+    upto: The number of the latest of these changes. All are repeated until a request has heard of them.
+    """
+
+    source: ServerInstance
+    woken: tuple[str, ...]
+    resting: tuple[str, ...]
+    upto: int
+
+
 class EnvelopeReply(msgspec.Struct, frozen=True):
     """For each request, in order: the answer, or the reason why this replica cannot answer
     (tablet_not_found, not_running, replica_failed)."""

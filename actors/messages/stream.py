@@ -20,7 +20,8 @@ class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
     """Leader to follower; without entries it is a heartbeat or a status probe.
 
     `all_replicated` is the greatest index that every peer holds durably: followers may drop their
-    log up to it. `unsafe`: the forced epoch of the sender's configuration.
+    log up to it. `unsafe`: the forced epoch of the sender's configuration. `quiesce`: the group has no writes; a follower that
+    holds all of the leader's log may become quiescent.
     """
 
     term: int
@@ -31,6 +32,7 @@ class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
     commit_index: int
     all_replicated: int = 0
     unsafe: int = 0
+    quiesce: bool = False
 
 
 class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
@@ -41,7 +43,7 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
     commit index or last index, the one that is lower than the refused predecessor), so that backing
     up takes few exchanges. `last_index` and `last_term` are of the follower's last durable entry.
     `reason`: FORCED, STRANDED or "". With FORCED, `unsafe` is the greatest forced epoch that is
-    known to be committed.
+    known to be committed. `quiescent`: the follower is quiescent on the leader's word.
     """
 
     term: int
@@ -52,3 +54,4 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
     last_term: int
     reason: str = ""
     unsafe: int = 0
+    quiescent: bool = False

@@ -29,6 +29,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     election_s_min: float = 1.0
     lease_s: float = 0.8
 
+    # A group without writes for this long becomes quiescent (engine/quiescence.py). Waking it costs nothing but
+    # the heartbeats that it then sends again, so it need not be idle for long.
+    quiesce_after_s: float = 2.0
+
     # Leases for PacificA tablets (actors/detector): a beacon to every master this often, and no service without an
     # acknowledged one for this long. The masters' grace_s is longer; without a master these tablets pause after
     # beacon_lease_s, so a takeover of a master must be shorter than that.

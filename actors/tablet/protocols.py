@@ -9,6 +9,7 @@ from ebla.actors.detector.lease import Lease
 from ebla.actors.messages.pacifica import BallotRecord
 from ebla.actors.messages.protocols import HardState
 from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.quiescence import Contacts
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.pacifica.parts import Pacifica
 from ebla.actors.tablet.raft.parts import Raft
@@ -16,10 +17,12 @@ from ebla.actors.world import World
 
 
 class Protocols:
-    """`leases`: of this server, for its PacificA replicas."""
+    """`leases`: of this server, for its PacificA replicas. `contacts`: with other servers."""
 
-    def __init__(self, world: World, me: str, options: TabletServerOptions, leases: Lease) -> None:
-        self.raft = Raft(world, me, options)
+    def __init__(
+        self, world: World, me: str, options: TabletServerOptions, leases: Lease, contacts: Contacts
+    ) -> None:
+        self.raft = Raft(world, me, options, contacts)
         self.pacifica = Pacifica(world, me, options, leases)
 
     def of(self, hard_state: HardState) -> Raft | Pacifica:

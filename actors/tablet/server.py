@@ -34,6 +34,7 @@ from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.copy.verbs import CopyVerbs
 from ebla.actors.tablet.engine.batches import check_readable, check_version
 from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.liveness import Liveness
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
@@ -105,13 +106,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         await self.space.start()
         await self.lifecycle.load()
         self.running = True
-        loops: list[Any] = [
-            self.identity,
-            self.rounds,
-            self.maintenance,
-            self.scrubber,
-            self.deletion,
-        ]
+        loops: list[Any] = [self.identity, self.rounds, self.maintenance, self.scrubber, self.deletion]
         for part in (*loops, self.copy_sources, self.recovery, *self.reporters, self.leasing, self.orders):
             part.start()
         self.world.spawn(self._tick(), "ticks")
@@ -119,11 +114,12 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     def _compose(self, superblocks: RecordStore[Superblock], quarantine: Quarantine) -> None:
         """Make the parts of the server; none of them runs yet."""
         self.checksums = Checksums(self.world)
-        self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
+        live, on_checkpoint = self._liveness(), self.checksums.applied
+        self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, on_checkpoint, live)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
         me, lease = self.instance.uuid, Lease(self.options.detector)
-        self.protocols = Protocols(self.world, me, self.options, lease)
+        self.protocols = Protocols(self.world, me, self.options, lease, live.contacts)
         self.lifecycle = Lifecycle(
             self.world, me, self.protocols, self.replicas, superblocks, self.rounds, quarantine
         )
@@ -165,8 +161,13 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         jobs: dict[str, Job] = {}
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
         self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._changed)
-        self.recovery = Recovery(self.world, self.options, self.replicas)
+        self.recovery = Recovery(self.world, self.options, self.replicas, self.rounds.stirred)
         self.reporters = [self._reporter(master) for master in self.options.masters]
+
+    def _liveness(self) -> Liveness:
+        options = self.options
+        beat_s, silent_s = options.leader_heartbeat_s, options.election_s_min
+        return Liveness(self.world, self.identity, beat_s, silent_s, lambda: self.running)
 
     def _reporter(self, master: str) -> Reporter:
         held = self.lifecycle.all
@@ -207,17 +208,18 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     async def _tick(self) -> None:
         """Let time pass for the replicas, until the server stops serving: without heartbeats its followers elect
         leaders that serve, and it does not campaign."""
-        period = self.options.leader_heartbeat_s / 3
         while True:
-            await self.world.clock.sleep(period)
+            await self.world.clock.sleep(self.options.leader_heartbeat_s / 3)
             if not self.running:
                 return
-            now = self.world.now()
-            for replica in self.replicas.values():
-                if replica.is_due(now):
-                    self.rounds.step(replica, replica.core.tick, now)
-            for reporter in self.reporters:
-                reporter.find_changes()
+            self._pass_time()
+
+    def _pass_time(self) -> None:
+        self.rounds.tick(self.world.now())
+        stirred = {tablet: self.replicas[tablet] for tablet in self.rounds.stirred if tablet in self.replicas}
+        self.rounds.stirred.clear()
+        for reporter in self.reporters:
+            reporter.find_changes(stirred)
 
     async def perform(self, method: str, request: Any) -> Any:
         """Carry out a verb. An internal error of it carries the last events of the request's tablets."""

@@ -69,12 +69,7 @@ async def stopped_server_leads_on(self: TabletServer) -> None:
     """A server that stops leads tablets without serving them until its flushes end."""
     while True:
         await self.world.clock.sleep(self.options.leader_heartbeat_s / 3)
-        now = self.world.clock.monotonic()
-        for replica in self.replicas.values():
-            if replica.is_due(now):
-                self.rounds.step(replica, replica.core.tick, now)
-        for reporter in self.reporters:
-            reporter.find_changes()
+        self._pass_time()
 
 
 # The schema is not checked again after the committed entries are applied.

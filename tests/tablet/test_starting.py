@@ -19,6 +19,7 @@ from tests.tablet.harness import SCHEMA, TABLET, Group, address, simulated
 
 ASKED: dict[str, Any] = {
     "replicate": peers.Envelope(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), ()),
+    "liveness": peers.LivenessRequest(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), (), 0, 0),
     "write": m.WriteRequest((), 1.0),
     "read": m.ReadRequest(1, ()),
     "scan": m.ScanRequest(TABLET, 1, ("k",)),

@@ -28,6 +28,7 @@ Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import dataclass
 
@@ -57,6 +58,7 @@ CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
+FULL_EVERY = 8  # every 8th check includes quiescent leaders
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
 
@@ -75,10 +77,19 @@ class Attempt:
 
 
 class Recovery:
-    def __init__(self, world: World, options: TabletServerOptions, replicas: dict[str, Replica]) -> None:
+    """`changed`: takes the replicas whose view of their peers' health has changed."""
+
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        replicas: dict[str, Replica],
+        changed: dict[str, Replica],
+    ) -> None:
         self.world = world
         self.options = options
         self.replicas = replicas
+        self.changed = changed
         self.calls = 0
         self._calls_to: dict[str, int] = {}  # by the peer's uuid: calls under way
         self._attempts: dict[tuple[str, str], Attempt] = {}  # tablet, peer
@@ -87,12 +98,12 @@ class Recovery:
         self.world.spawn(self._run(), "recovery")
 
     async def _run(self) -> None:
-        while True:
+        for number in itertools.count():
             await self.world.clock.sleep(self.options.leader_heartbeat_s)
-            self._check(self.world.now())
+            self._check(self.world.now(), everything=number % FULL_EVERY == 0)
 
-    def _check(self, now: float) -> None:
-        """Decide which requests to send, without waiting."""
+    def _check(self, now: float, *, everything: bool) -> None:
+        """Decide which requests to send, without waiting. Only the silence of a server changes what a quiescent leader knows."""
         kept: dict[tuple[str, str], Attempt] = {}
         due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
         for replica in self.replicas.values():
@@ -100,9 +111,14 @@ class Recovery:
                 replica.health = {}
                 continue
             core = replica.core
-            replica.health = core.health(now, self.options.follower_failed_s)
-            for uuid, health in replica.health.items():
-                if health in (HEALTHY, LOST):
+            if core.stance.quiescent and not everything:
+                continue
+            health = core.health(now, self.options.follower_failed_s)
+            if health != replica.health:
+                replica.health = health
+                self.changed[replica.tablet] = replica
+            for uuid, state in health.items():
+                if state in (HEALTHY, LOST):
                     continue
                 key = (replica.tablet, uuid)
                 attempt = kept[key] = self._attempts.get(key) or Attempt()

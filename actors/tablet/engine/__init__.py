@@ -2,6 +2,8 @@
 
 replica.py     one replica: the core, the log, the rows, and the clients that wait
 rounds.py      the loop: hard states, messages and applied entries of all replicas; beside it, the log writer
+quiescence.py  a replica's part in the quiescence of its group, and the contacts that this rests on
+liveness.py    the liveness of other servers: one message per pair of servers and interval, for all quiescent groups
 links.py       the links to peer servers: one message per peer for all tablets, a few under way
 member_changes.py  the checks of a request that changes members, in every protocol
 core.py        the engine's interface to a replication protocol: `GroupCore`

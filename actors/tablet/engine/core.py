@@ -22,6 +22,7 @@ import msgspec
 from ebla.actors.messages.protocols import Answer, HardState, Request, View
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.quiescence import Stance
 from ebla.storage.logs.entries import Entry
 
 FOLLOWER, CANDIDATE, LEADER = "follower", "candidate", "leader"  # as reports and figures show them
@@ -138,6 +139,7 @@ class GroupCore(Protocol):
     configuration: Configuration
     committed_configuration: Configuration
     asked: Configuration | None  # the configuration that this replica has requested from the master
+    stance: Stance  # its part in the quiescence of its group
 
     # -- views
 
@@ -200,7 +202,11 @@ class GroupCore(Protocol):
     def tick(self, now: float) -> None: ...
 
     def next_wake(self, now: float) -> float:
-        """The time when tick and take are needed next; `now` if they are needed already."""
+        """The time when tick and take are needed next; `now` if they are needed already; infinite if only an event can
+        make them needed."""
+
+    def wake(self, now: float) -> None:
+        """Be quiescent no longer: a server that the quiescence rests on is silent, was started again, or reports a change."""
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""

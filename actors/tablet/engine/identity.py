@@ -19,7 +19,7 @@ import msgspec
 from ebla.actors.catalog_versions import SeenCatalog
 from ebla.actors.incarnations import RAISED_BY, Incarnations, is_old, old_copy
 from ebla.actors.messages import HeartbeatReply, ServerInstance
-from ebla.actors.messages.peers import Envelope, EnvelopeReply
+from ebla.actors.messages.peers import Envelope, EnvelopeReply, LivenessReply, LivenessRequest
 from ebla.actors.messages.protocols import Request
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFull, EblaError, OldCopy
@@ -55,9 +55,9 @@ class Identity:
         assert dest_uuid != self.uuid, ("a server sends itself nothing", dest_uuid)
         return Envelope(self.instance, self.others.known(dest_uuid), requests)
 
-    def receive(self, envelope: Envelope) -> None:
-        """Check an envelope. Raises OldCopy if this server or the sender is one: then no part of
-        the envelope counts."""
+    def receive(self, envelope: Envelope | LivenessRequest) -> None:
+        """Check a server's message. Raises OldCopy if this server or the sender is one: then no part of
+        the message counts."""
         if is_old(self.instance, envelope.dest):
             self.refuse(old_copy(self.instance, envelope.dest, envelope.source.uuid))
         self.require_believed()
@@ -65,7 +65,7 @@ class Identity:
         if envelope.dest.start == self.instance.start:
             self.believed()
 
-    def answered(self, reply: EnvelopeReply) -> bool:
+    def answered(self, reply: EnvelopeReply | LivenessReply) -> bool:
         """Whether the answers count. They prove that the receiver believed us."""
         try:
             self.others.meet(reply.source)

@@ -28,6 +28,7 @@ from ebla.actors.tablet.engine.batches import decode_batch
 from ebla.actors.tablet.engine.core import LEADER, Effects, GroupCore, Offer, Pending, Send
 from ebla.actors.tablet.engine.log import Slot, TabletLog
 from ebla.actors.tablet.engine.log_time import LogTime
+from ebla.actors.tablet.engine.quiescence import AWAKE
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.tally import Tally
 from ebla.actors.tablet.engine.waits import Waiter, Waits, release
@@ -78,6 +79,9 @@ class LogWriter(Protocol):
 
     def write(self, unwritten: Unwritten) -> None: ...
 
+    def ended(self, replica: Replica) -> None:
+        """Note that the replica has failed, or is deleted."""
+
 
 @dataclass
 class Work:
@@ -118,6 +122,7 @@ class Replica:
         self._writer = writer
         self._time = LogTime(monotonic)
         self.state = RUNNING
+        self.stance = AWAKE  # as the server last noted it: see Rounds.step
         self.error: str | None = None
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}
@@ -140,10 +145,6 @@ class Replica:
         self.readers = Waits()  # until an index is applied, or another replica is to lead
 
     # -- events
-
-    def is_due(self, now: float) -> bool:
-        """Whether a tick of the core would change anything."""
-        return self.state == RUNNING and now >= self.core.next_wake(now)
 
     def propose(self, now: float, kind: int, payload: bytes) -> Entry:
         """Append an entry to the log. Raises NotLeader."""
@@ -339,11 +340,13 @@ class Replica:
             self.state, self.error = FAILED, str(error)
             self.explain(error)
             log.error("the replica of tablet %s failed", self.tablet, exc_info=error)
+            self._writer.ended(self)
         self._release_all()
         assert not self.waiters, ("no client waits for a failed replica", self.tablet)
 
     def close(self) -> None:
         self.state = DELETED
+        self._writer.ended(self)
         self._release_all()
 
     def _release_all(self) -> None:

@@ -10,6 +10,7 @@ acknowledgement waits for its own.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -18,6 +19,7 @@ from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import Link
+from ebla.actors.tablet.engine.liveness import Liveness
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import DELETED, RUNNING, Replica, Unwritten, Work
 from ebla.actors.tablet.engine.tally import CONSENSUS, SHARED_LOG, Tally
@@ -42,6 +44,7 @@ class Rounds:
     shared: SharedLog
     consensus: RecordStore[ConsensusState]
     on_checkpoint: Callable[[Replica, TabletSnapshot], None]
+    liveness: Liveness
 
     def __post_init__(self) -> None:
         self.tally = Tally()
@@ -50,6 +53,8 @@ class Rounds:
         self.synced_seq = self.shared.next_seq  # everything below is on disk
         self._links: dict[tuple[str, str], Link] = {}
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
+        self.stirred: dict[str, Replica] = {}  # since the server last looked for changes to report
+        self.ticking: dict[str, Replica] = {}  # those for which time passes
         self.asking: dict[str, tuple[Replica, Configuration]] = {}  # of the master: see pacifica/orders.py
         self.asked = Bell()  # rung for each new one
         self._dirty: dict[str, Replica] = {}
@@ -61,6 +66,7 @@ class Rounds:
     def start(self) -> None:
         self.world.spawn(self._run(), "rounds")
         self.world.spawn(self._write_log(), "log writer")
+        self.liveness.start(self.step)
 
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Feed one event to a replica, update its log and clients, and let it take part in the next
@@ -78,8 +84,29 @@ class Rounds:
             replica.explain(error)
             raise
         self._note_asked(replica)
+        self._note_stance(replica)
         self.touch(replica)
         return outcome
+
+    def tick(self, now: float) -> None:
+        """Let time pass for the replicas that have something due at some time. Those without, and those that have ended, are
+        not asked again before their next event."""
+        for tablet, replica in list(self.ticking.items()):
+            due = replica.core.next_wake(now) if replica.state == RUNNING else math.inf
+            if due <= now:
+                self.step(replica, replica.core.tick, now)
+            elif due == math.inf:
+                del self.ticking[tablet]
+
+    def ended(self, replica: Replica) -> None:
+        """Note that the replica has failed, or is deleted."""
+        self.liveness.note(replica)
+        self.stirred[replica.tablet] = replica
+
+    def _note_stance(self, replica: Replica) -> None:
+        if replica.core.stance is not replica.stance:
+            replica.stance = replica.core.stance
+            self.liveness.note(replica)
 
     def _note_asked(self, replica: Replica) -> None:
         asked, known = replica.core.asked, self.asking.get(replica.tablet)
@@ -89,7 +116,8 @@ class Rounds:
 
     def touch(self, replica: Replica) -> None:
         """Let the replica take part in the next round."""
-        self._dirty[replica.tablet] = self.touched[replica.tablet] = replica
+        tablet = replica.tablet
+        self._dirty[tablet] = self.touched[tablet] = self.stirred[tablet] = self.ticking[tablet] = replica
         self._wake.ring()
 
     def write(self, unwritten: Unwritten) -> None:
@@ -178,6 +206,7 @@ class Rounds:
                     link = self._link(peer)
                     link.post(replica, send)
                     links[peer.address, peer.uuid] = link
+            self._note_stance(replica)
             if replica.work.hard_state is not None:
                 self.touch(replica)
         for link in links.values():

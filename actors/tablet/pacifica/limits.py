@@ -41,3 +41,7 @@ class PacificaLimits(StreamLimits):
     @property
     def patience_s(self) -> float:
         return 2 * self.heartbeat_s
+
+    @property
+    def absent_s(self) -> float:
+        return self.silent_s

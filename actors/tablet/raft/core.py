@@ -25,6 +25,7 @@ from ebla.actors.messages.raft import (
 from ebla.actors.messages.stream import FORCED, STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.engine.core import FOLLOWER, Pending, Send, Sent
+from ebla.actors.tablet.engine.quiescence import AWAKE
 from ebla.actors.tablet.raft import election, forced, membership
 from ebla.actors.tablet.raft.election import Poll
 from ebla.actors.tablet.raft.events import PRE_CANDIDATE
@@ -54,7 +55,7 @@ class RaftCore(RaftState):
         elif lead and lead.gives_way_at() <= now:
             self._note("its disk delays entries that the others have committed")
             self._begin_transfer(lead, lead.choose_successor())
-        elif not lead and self.timer.deadline <= now:
+        elif not lead and not self.stance.quiescent and self.timer.deadline <= now:
             if self._poll:
                 self.timer.election_failed(now, contested=self._poll.contested)
                 self._become_follower("the election timed out")
@@ -72,6 +73,7 @@ class RaftCore(RaftState):
         self._pass_time(now)
         assert kind != CONFIG, "configurations go through propose_configuration"
         lead = self._accepting_leader()
+        self._wake_peers()
         index = self.log.append(self.term, payload_bytes)
         assert index > lead.noop, ("a term begins with the leader's own entry", index, lead.noop)
         return index, self.term
@@ -164,6 +166,8 @@ class RaftCore(RaftState):
         if isinstance(request, AppendRequest):
             return self._receive_append(request)
         if isinstance(request, VoteRequest):
+            if self._lead is not None or sender == self.leader:
+                self._wake()  # a member that asks for votes is not quiescent, and no leader does
             return self._receive_vote(request)
         return self._receive_timeout_now(sender, request)
 
@@ -186,9 +190,13 @@ class RaftCore(RaftState):
             progress = lead.peers.get(peer)
             if progress is not None:
                 progress.answered(now, sent.at, plan, answer)
+                if plan.quiesce and answer.quiescent:
+                    progress.quiesces(now, plan, self.log.last_index)
                 self._advance_commit()
                 self._promote(peer, sent.at, plan.commit_index)
                 self._continue_transfer()
+                if self.stance is not AWAKE:
+                    self._settle()
 
     def failed(
         self, now: float, peer: str, sent: Sent, delivered: bool | None, refusal: str | None = None
@@ -200,6 +208,8 @@ class RaftCore(RaftState):
         if isinstance(plan, AppendPlan):
             if lead is not None and plan.term == self.term and peer in lead.peers:
                 self._unanswered(lead, peer, plan, delivered, refusal)
+                if self.stance is not AWAKE:
+                    self._settle()
         elif poll is not None and plan is poll.request:
             poll.unanswered(peer, now + self.limits.heartbeat_s)
         elif self._abdication is not None and plan is self._abdication:
@@ -227,8 +237,12 @@ class RaftCore(RaftState):
         self.timer.note_leader(self._now)
         if crossing and contradicts(self.log, self.commit_index, request):
             self._note(f"has committed entries that {request.leader} has given up, or may have")
+            self._follow_awake()
             return self._append_reply(False, 0, 0, STRANDED)
-        return self._match(request)
+        answer = self._match(request)
+        agrees = isinstance(answer, Pending) and request.previous_index == self.log.last_index
+        self._consider_rest(asked=request.quiesce and agrees)
+        return answer
 
     # -- the other side of a forced configuration: see forced.py
 
@@ -356,6 +370,7 @@ class RaftCore(RaftState):
             "a leader hands over to a voter",
             successor,
         )
+        self._wake_peers()
         lead.transfer = Transfer(successor, self._now + self.limits.election_s_min)
         self._note(f"handing over to {successor}")
         self._continue_transfer()

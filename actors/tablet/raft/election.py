@@ -72,6 +72,11 @@ class ElectionTimer:
         kept = self.withheld_until
         assert kept >= now + self._limits.election_s_min, ("a promise to a leader is kept", kept, now)
 
+    def heard(self, at: float) -> None:
+        """Keep the promise to a quiescent leader, whose server was heard of then."""
+        self.failures = 0
+        self.withheld_until = max(self.withheld_until, at + self._limits.election_s_min)
+
     def election_failed(self, now: float, *, contested: bool) -> None:
         """Back off only from rivals. If not even a majority answered there is no rival, and the
         group should elect as soon as the network allows it."""

@@ -35,3 +35,7 @@ class RaftLimits(StreamLimits):
     @cached_property
     def patience_s(self) -> float:
         return self.lease_s / 2
+
+    @property
+    def absent_s(self) -> float:
+        return 2 * self.election_s_min

@@ -63,6 +63,8 @@ class Leadership(Peers):
 
     def quorum_lost_at(self, now: float) -> float:
         """The time from which we must assume that no majority follows us, unless a peer answers before."""
+        if self._majority == 1:
+            return float("inf")
         contacts = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
         return majority_least(contacts, self._majority) + 2 * self._limits.election_s_min
 
@@ -97,7 +99,10 @@ class Leadership(Peers):
         return self.lag.since + self._limits.election_s_min
 
     def next_wake(self, now: float) -> float:
-        due = [self.sends_at(now), self.quorum_lost_at(now), self.gives_way_at()]
+        lost_at = self.quorum_lost_at(now)
+        if self._quiescent and lost_at > now + self._limits.election_s_min:
+            return float("inf")  # the server's watch asks again once a server of a majority is silent
+        due = [self.sends_at(now), lost_at, self.gives_way_at()]
         if self.transfer:
             due.append(self.transfer.deadline)
         return max(now, min(due))

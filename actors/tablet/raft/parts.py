@@ -8,6 +8,7 @@ from ebla.actors.messages.raft import HardState
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.quiescence import Contacts
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.options import TabletServerOptions
@@ -19,14 +20,16 @@ from ebla.actors.world import World
 
 
 class Raft:
-    def __init__(self, world: World, me: str, options: TabletServerOptions) -> None:
+    def __init__(self, world: World, me: str, options: TabletServerOptions, contacts: Contacts) -> None:
         self.world = world
         self.me = me
+        self.contacts = contacts
         self.limits = RaftLimits(
             heartbeat_s=options.leader_heartbeat_s,
             election_s_min=options.election_s_min,
             lease_s=options.lease_s,
             append_bytes_max=options.append_bytes_max,
+            quiesce_after_s=options.quiesce_after_s,
         )
 
     async def change(
@@ -60,6 +63,7 @@ class Raft:
             self.world.random,
             self.world.now(),
             commit_index=commit_index,
+            contacts=self.contacts,
         )
 
     def voter(

@@ -74,6 +74,13 @@ class PeerVerbs(Verbs):
         self.identity.require_believed()
         return peers.EnvelopeReply(self.identity.instance, tuple(answers), tuple(refusals))
 
+    @rpc
+    async def liveness(self, request: peers.LivenessRequest) -> peers.LivenessReply:
+        """Answer for all quiescent followers of the sender's leaders: see engine/liveness.py."""
+        self._require(request.dest.uuid)
+        self.identity.receive(request)
+        return self.rounds.liveness.receive(request)
+
     def _absent(self, tablet: str, request: Request) -> tuple[Tombstone, Request] | str:
         """The tombstone that answers instead of a running replica, or the reason why nothing does."""
         tombstone = self.lifecycle.tombstones.get(tablet)

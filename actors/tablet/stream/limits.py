@@ -14,6 +14,7 @@ class StreamLimits(ABC):
     append_bytes_max: int = 1 << 20  # one message; a single larger entry travels alone
     inflight_max: int = 4  # messages with entries under way to one peer
     inflight_bytes_max: int = 8 << 20
+    quiesce_after_s: float = float("inf")  # without writes; see engine/quiescence.py
 
     def __post_init__(self) -> None:
         for holds, remedy in self.rules():
@@ -27,9 +28,15 @@ class StreamLimits(ABC):
             (self.append_bytes_max > 0, "append_bytes_max must be above 0"),
             (self.inflight_max > 0, "inflight_max must be above 0"),
             (self.inflight_bytes_max > 0, "inflight_bytes_max must be above 0"),
+            (self.quiesce_after_s > 0, "quiesce_after_s must be above 0"),
         ]
 
     @property
     @abstractmethod
     def patience_s(self) -> float:
         """The time after which the next status message is sent although the last one has no answer."""
+
+    @property
+    @abstractmethod
+    def absent_s(self) -> float:
+        """The time without any answer of a peer's server after which its group may be quiescent without it."""

@@ -18,6 +18,7 @@ from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.core import FOLLOWER, Effects, Offer, Pending, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.quiescence import AWAKE
 from ebla.actors.tablet.stream.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.stream.peers import Peers
 from ebla.actors.tablet.stream.plan import AppendPlan
@@ -57,6 +58,7 @@ class MemberState(ABC, Generic[Record, Lead]):
         self._learn_committed_configuration()
         self.configuration = self._active_configuration()
         self.asked: Configuration | None = None
+        self.stance = AWAKE
         self.hard_state = hard_state
         self.term = hard_state.term
         self._unsaved = False
@@ -179,7 +181,10 @@ class MemberState(ABC, Generic[Record, Lead]):
         self, success: bool, match: int, hint: int, reason: str = "", unsafe: int = 0
     ) -> AppendReply:
         last = self.durable_index
-        return AppendReply(self.term, success, match, hint, last, self.log.term_at(last), reason, unsafe)
+        quiescent = success and self.stance.quiescent
+        return AppendReply(
+            self.term, success, match, hint, last, self.log.term_at(last), reason, unsafe, quiescent
+        )
 
     def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
         """Note that the caller's log is on disk up to `index`, whose entry has `term`.
@@ -251,6 +256,8 @@ class MemberState(ABC, Generic[Record, Lead]):
         if self._lead is None:
             return ()
         plans = self._lead.plans(self._now, self.commit_index, self.durable_index, self._next_number)
+        if any(plan.quiesce for plan in plans):
+            self._settle()
         return tuple(Send(plan.peer, plan) for plan in plans)
 
     # -- roles
@@ -259,6 +266,27 @@ class MemberState(ABC, Generic[Record, Lead]):
         if role != self.role:
             self.role = self._became = role
             self._note(f"{role}: {why}")
+
+    # -- quiescence
+
+    def wake(self, now: float) -> None:
+        """Be quiescent no longer: see GroupCore."""
+        self._pass_time(now)
+        self._wake_peers()
+
+    def _settle(self) -> None:
+        """Update a leader's stance, after a change of what it knows of its peers."""
+        if self._lead is None:
+            return
+        stance = self._lead.stance(self._now, self.commit_index, self.durable_index)
+        if stance != self.stance:
+            self.stance = stance
+
+    def _wake_peers(self) -> None:
+        """End the quiescence of the group that this replica leads, and its preparation."""
+        if self._lead is not None and self.stance is not AWAKE:
+            self._lead.wake(self._now)
+            self.stance = AWAKE
 
     # -- log and configuration
 
@@ -310,6 +338,7 @@ class MemberState(ABC, Generic[Record, Lead]):
     def _append_configuration(self, configuration: Configuration) -> None:
         """Append a configuration as an entry of the core's own, which the caller creates."""
         assert self._configured is None, "take() is called between two configurations"
+        self._wake_peers()
         payload = msgspec.msgpack.encode(configuration)
         self._configured = self.log.append(self.term, len(payload), payload), self.term, payload
         self._adopt_configuration()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.quiescence import AWAKE, Contacts, Stance
 from ebla.actors.tablet.stream.limits import StreamLimits
 from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.actors.tablet.stream.progress import LAGGING, PROBE, REPLICATE, Progress
@@ -45,6 +46,8 @@ class Peers:
         self._voters: tuple[str, ...] = ()
         self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._unsafe = 0
+        self._quiescent = False
+        self._busy_at = now  # when entries last left, or the group woke
         self.reconfigure(configuration, now, next_index)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
@@ -73,7 +76,10 @@ class Peers:
     ) -> list[AppendPlan]:
         """The messages to send now, at most one to each peer."""
         made: list[AppendPlan] = []
+        if self._quiescent:
+            return made
         log, limits, log_last = self._log, self._stream, self._log.last_index
+        idle = self._may_quiesce(now, commit_index, own_durable)
         for uuid, peer in self.peers.items():
             self._check_dropped(peer)
             if peer.may_send_entries(log_last, limits):
@@ -99,8 +105,10 @@ class Peers:
                 number=number(),
                 match=peer.match,
                 unsafe=self._unsafe,
+                quiesce=idle and last < first and peer.holds_all(log_last),
             )
             if last >= first:
+                self._busy_at = now
                 peer.sent_entries(now, plan, log.size_bytes(first, last))
             else:
                 peer.sent_status(now, plan)
@@ -109,6 +117,8 @@ class Peers:
 
     def silent(self, now: float) -> bool:
         """Whether `plans` would be empty; takes less time than `plans`."""
+        if self._quiescent:
+            return True
         limits, last, dropped = self._stream, self._log.last_index, self._log.dropped_index
         for peer in self.peers.values():
             if (
@@ -123,6 +133,8 @@ class Peers:
         """The time of the next message; `now` if one is due."""
         limits, last = self._stream, self._log.last_index
         due = [float("inf")]
+        if self._quiescent:
+            return due[0]
         for peer in self.peers.values():
             if peer.may_send_entries(last, limits):
                 return now
@@ -143,6 +155,43 @@ class Peers:
         """Mark a peer that needs a dropped entry as lagging: only a copy can help it."""
         if peer.state in (PROBE, REPLICATE) and peer.next <= self._log.dropped_index:
             peer.lag()
+
+    # -- quiescence: see engine/quiescence.py
+
+    def stance(self, now: float, commit_index: int, own_durable: int) -> Stance:
+        """The group's stance after an event. Nothing but `wake`, or a peer that is in doubt, ends the quiescence."""
+        relying = tuple(uuid for uuid, peer in self.peers.items() if peer.asked_to_quiesce is not None)
+        agreed = bool(relying) and all(
+            peer.quiescent_since is not None if uuid in relying else self._is_absent(peer, now)
+            for uuid, peer in self.peers.items()
+        )
+        self._quiescent = agreed and self._may_quiesce(now, commit_index, own_durable)
+        if not relying:
+            return AWAKE
+        absent = tuple(uuid for uuid in self.peers if uuid not in relying) if self._quiescent else ()
+        return Stance(self._quiescent, None, relying, absent)
+
+    def wake(self, now: float) -> None:
+        self._quiescent, self._busy_at = False, now
+        for peer in self.peers.values():
+            peer.wake()
+
+    def heard_of(self, contacts: Contacts) -> None:
+        for uuid, peer in self.peers.items():
+            peer.heard_of(contacts, uuid)
+
+    def _may_quiesce(self, now: float, commit_index: int, own_durable: int) -> bool:
+        """Whether there have been no writes for long, and each peer that answers holds all of the log, which is committed."""
+        last = self._log.last_index
+        return (
+            now - self._busy_at >= self._stream.quiesce_after_s
+            and commit_index == own_durable == last
+            and self.transfer is None
+            and all(peer.holds_all(last) or self._is_absent(peer, now) for peer in self.peers.values())
+        )
+
+    def _is_absent(self, peer: Progress, now: float) -> bool:
+        return now - peer.contact_at > self._stream.absent_s
 
     # -- a successor
 

@@ -21,6 +21,7 @@ class AppendPlan(Plan, frozen=True, kw_only=True):
     number: int = 0
     match: int = 0
     unsafe: int = 0
+    quiesce: bool = False
 
     @property
     def covers(self) -> int:
@@ -42,4 +43,5 @@ class AppendPlan(Plan, frozen=True, kw_only=True):
             commit_index=self.commit_index,
             all_replicated=self.all_replicated,
             unsafe=self.unsafe,
+            quiesce=self.quiesce,
         )

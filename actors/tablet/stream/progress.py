@@ -43,6 +43,7 @@ from ebla.actors.replication.health import (
     WRONG_SERVER,
 )
 from ebla.actors.tablet.engine.core import NEVER
+from ebla.actors.tablet.engine.quiescence import Contacts
 from ebla.actors.tablet.stream.limits import StreamLimits
 from ebla.actors.tablet.stream.plan import AppendPlan
 
@@ -84,6 +85,8 @@ class Progress:
         self.refusal: str | None = None  # why it did not, if that answer is newer
         self.refused_since = NEVER
         self.unwell_since: float | None = None  # in all its answers since it last followed us
+        self.asked_to_quiesce: int | None = None  # by the message with this number, and by later ones
+        self.quiescent_since: float | None = None  # it answered then that it is; see engine/quiescence.py
 
     def may_send_entries(self, last_index: int, limits: StreamLimits) -> bool:
         return (
@@ -115,6 +118,8 @@ class Progress:
 
     def sent_status(self, now: float, plan: AppendPlan) -> None:
         assert self.status is None or plan.number > self.status, ("messages are numbered in order", plan)
+        if plan.quiesce and self.asked_to_quiesce is None:
+            self.asked_to_quiesce = plan.number
         self.status = plan.number
         self.status_at = self.sent_at = now
         self.urgent = False
@@ -158,6 +163,7 @@ class Progress:
     def refused(self, now: float, refusal: str) -> None:
         """Note the reason why the peer's server cannot answer for the replica."""
         assert refusal, "a refusal says why"
+        self.wake()
         self.contact_at = now
         if refusal in (TABLET_DELETED, TABLET_COPYING, COPY_STALLED):
             self.last_contact = now
@@ -173,6 +179,26 @@ class Progress:
     @property
     def streams(self) -> bool:
         return self.state == REPLICATE
+
+    def holds_all(self, last_index: int) -> bool:
+        return self.state == REPLICATE and self.match == last_index
+
+    def quiesces(self, now: float, plan: AppendPlan, last_index: int) -> None:
+        """Note that the peer answered this message as quiescent. The answer to a message of an earlier rest does not count."""
+        asked = self.asked_to_quiesce
+        if asked is not None and plan.number >= asked and self.holds_all(last_index):
+            self.quiescent_since = now
+
+    def heard_of(self, contacts: Contacts, uuid: str) -> None:
+        """Take the answers of the peer's server to liveness messages as answers of the quiescent peer."""
+        answered = contacts.answered.get(uuid)
+        if self.quiescent_since is None or answered is None or answered.sent_at < self.quiescent_since:
+            return
+        self.acked_at = max(self.acked_at, answered.sent_at)
+        self.last_contact = self.contact_at = self.healthy_at = max(self.contact_at, answered.at)
+
+    def wake(self) -> None:
+        self.asked_to_quiesce = self.quiescent_since = None
 
     def caught_up(self, commit_index: int) -> bool:
         """Whether the peer holds all committed entries, and has answered a message that was sent
@@ -203,6 +229,7 @@ class Progress:
             self._probe_from(self.match + 1 if self.state == REPLICATE else self.next)
 
     def lag(self) -> None:
+        self.wake()
         self.state = LAGGING
         self.steady = False
         self._forget_messages()
@@ -224,6 +251,7 @@ class Progress:
             next_index,
             self.match,
         )
+        self.wake()
         self.state, self.next, self.urgent, self.steady = PROBE, next_index, True, False
         self._forget_messages()
 

@@ -8,6 +8,7 @@ identity until it requests more.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 CALL_TIMEOUT_S = 5.0
+FULL_EVERY = 10  # every 10th heartbeat looks at all replicas; the others at those with events
 GROWN_BYTES = 1 << 18
 GROWN_SHARE = 8
 
@@ -54,6 +56,7 @@ class Reporter:
         self._sequence = 0
         self._changed: dict[str, int] = {}  # tablet: the sequence at the time of the change
         self._seen: dict[str, tuple[object, ...]] = {}
+        self._grown: dict[str, Replica | Broken | Tombstone] = {}  # that may have
         self._sizes: dict[str, int] = {}  # in bytes, as of the last report of each replica
         self._took_data = True
         self._wake = asyncio.Event()
@@ -66,12 +69,14 @@ class Reporter:
         self._changed[tablet] = self._sequence
         self._wake.set()
 
-    def find_changes(self) -> None:
-        """Find replicas whose reportable facts have changed, and a change of free space, which placement needs at once."""
+    def find_changes(self, held: Mapping[str, Replica | Broken | Tombstone]) -> None:
+        """Find those of these replicas whose reportable facts have changed, and a change of free space, which placement needs
+        at once."""
         if self.space.takes_data != self._took_data:
             self._took_data = self.space.takes_data
             self._wake.set()
-        for tablet, replica in self.held().items():
+        for tablet, replica in held.items():
+            self._grown[tablet] = replica
             facts = replica.facts()
             if self._seen.get(tablet) != facts:
                 self._seen[tablet] = facts
@@ -79,14 +84,16 @@ class Reporter:
 
     def _find_sizes(self) -> None:
         """Find replicas whose size is no longer about as reported: by an eighth and by 256 KiB. The next heartbeat has it."""
-        for tablet, replica in self.held().items():
+        grown, self._grown = self._grown, {}
+        for tablet, replica in grown.items():
             size, reported = replica.size_bytes, self._sizes.get(tablet, 0)
             if abs(size - reported) > max(GROWN_BYTES, reported // GROWN_SHARE):
                 self._changed[tablet] = self._sequence
 
     async def _run(self) -> None:
-        while True:
-            self.find_changes()
+        for number in itertools.count():
+            if number % FULL_EVERY == 0:
+                self.find_changes(self.held())
             self._wake.clear()
             try:
                 again = await self._beat()

@@ -1,0 +1,270 @@
+"""The liveness of other servers, on which quiescent groups rest: see quiescence.py.
+
+A server sends a liveness message to each server that has quiescent followers of its leaders, every heartbeat's time, however many
+they are. For a follower it stands for its leader's heartbeat, and its answer for the follower's. Both messages name the tablets for which
+they do not stand, because the replica there has woken, or has ended, and repeat each name until the other server has
+heard it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has stopped to lead,
+whatever is lost, doubled or late.
+
+All groups that rest on a server wake when it is silent for an election timeout, or was started again. A leader stays quiescent
+while a majority answers: the loss of one server does not cost the others their rest. When that server answers again, its groups wake,
+and bring it up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ebla.actors.messages.peers import LivenessReply, LivenessRequest
+from ebla.actors.tablet.engine.core import NEVER
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S, Step
+from ebla.actors.tablet.engine.quiescence import AWAKE, Answered, Contacts, Stance
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+IN_FLIGHT_MAX = 4  # liveness messages to one server
+GIVE_UP_S = 60.0  # a server that has been silent for so long is told no news, until groups rest on it again
+
+
+@dataclass(eq=False)
+class News:
+    """The tablets whose replica here has changed its stance, until the other server knows; each with the number of the change."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    last: int = 0
+
+    def add(self, tablet: str) -> None:
+        self.last += 1
+        self.numbers[tablet] = self.last
+
+    def heard(self, upto: int) -> None:
+        if self.numbers:
+            self.numbers = {tablet: number for tablet, number in self.numbers.items() if number > upto}
+
+
+@dataclass(eq=False)
+class Other:
+    """Another server.
+
+    `led`: the leaders here that rely on its replicas; `absent`: the quiescent leaders here whose replica there did not answer;
+    `followed`: the quiescent followers here of leaders there. `start`: of its incarnation that all of this belongs to.
+    """
+
+    uuid: str
+    start: str
+    address: str = ""
+    led: dict[str, Replica] = field(default_factory=dict)
+    absent: dict[str, Replica] = field(default_factory=dict)
+    leader_news: News = field(default_factory=News)
+    heard: int = 0  # the number of its latest news that we have taken
+    sent_at: float = NEVER
+    since: float = NEVER  # when it last answered, or leaders here began to rest on it
+    in_flight: int = 0
+    silent: bool = False
+    followed: dict[str, Replica] = field(default_factory=dict)
+    follower_news: News = field(default_factory=News)
+
+    def wanted(self, now: float) -> bool:
+        """Whether it needs messages."""
+        return bool(self.led or self.absent or (self.leader_news.numbers and now - self.since < GIVE_UP_S))
+
+
+class Liveness:
+    """`serving`: whether this server serves; one that is stopping is silent, so that others take over."""
+
+    def __init__(
+        self,
+        world: World,
+        identity: Identity,
+        heartbeat_s: float,
+        silent_s: float,
+        serving: Callable[[], bool],
+    ) -> None:
+        self.world = world
+        self.identity = identity
+        self.heartbeat_s = heartbeat_s
+        self.silent_s = silent_s
+        self.serving = serving
+        self._answered: dict[str, Answered] = {}
+        self._heard: dict[str, float] = {}
+        self.contacts = Contacts(self._answered, self._heard)
+        self._others: dict[str, Other] = {}
+        self._stances: dict[Replica, Stance] = {}  # of those that are not awake
+
+    def start(self, step: Step) -> None:
+        """`step`: feeds an event to a replica, see Rounds.step."""
+        self.step = step
+        self.world.spawn(self._run(), "liveness")
+
+    # -- the stances of the replicas here
+
+    def note(self, replica: Replica) -> None:
+        """Take a replica's stance after an event, or its end."""
+        for uuid in (*_named(self._before(replica)), *_named(_stance(replica))):
+            self._other(uuid)  # this may wake replicas, which calls `note` again: from here on it does not
+        before, stance = self._before(replica), _stance(replica)
+        if stance is AWAKE:
+            self._stances.pop(replica, None)
+        else:
+            self._stances[replica] = stance
+        self._change(replica, before, stance)
+
+    def _before(self, replica: Replica) -> Stance:
+        return self._stances.get(replica, AWAKE)
+
+    def _change(self, replica: Replica, before: Stance, after: Stance) -> None:
+        tablet = replica.tablet
+        for uuid in _without(before.relying, after.relying):
+            other = self._other(uuid)
+            if other.led.get(tablet) is replica:
+                del other.led[tablet]
+                other.leader_news.add(tablet)
+        for uuid in _without(before.absent, after.absent):
+            self._other(uuid).absent.pop(tablet, None)
+        for uuid in _without(after.relying, before.relying):
+            other = self._rests_on(replica, uuid)
+            other.leader_news.numbers.pop(tablet, None)
+            other.led[tablet] = replica
+        for uuid in _without(after.absent, before.absent):
+            self._rests_on(replica, uuid).absent[tablet] = replica
+        if before.follows != after.follows:
+            if before.follows is not None:
+                other = self._other(before.follows)
+                if other.followed.get(tablet) is replica:
+                    del other.followed[tablet]
+                    other.follower_news.add(tablet)
+            if after.follows is not None:
+                other = self._other(after.follows)
+                self._heard[other.uuid] = self.world.now()
+                other.followed[tablet] = replica
+                other.follower_news.add(tablet)
+
+    def _rests_on(self, replica: Replica, uuid: str) -> Other:
+        peer = replica.core.configuration.peer(uuid)
+        assert peer is not None, ("a leader relies on members", replica.tablet, uuid)
+        other = self._other(uuid)
+        other.since = max(other.since, replica.core.progress[uuid].contact_at)
+        other.silent = other.silent and self.world.now() >= other.since + self.silent_s
+        other.address = peer.address
+        return other
+
+    def _other(self, uuid: str) -> Other:
+        """What is known of this incarnation of the server; what rested on an earlier one wakes."""
+        start = self.identity.others.known(uuid).start
+        other = self._others.get(uuid)
+        if other is not None and other.start == start:
+            return other
+        self._others[uuid] = made = Other(uuid, start)
+        if other is not None:
+            made.since, made.in_flight, made.address = other.since, other.in_flight, other.address
+            made.leader_news.last = (
+                other.leader_news.last
+            )  # an answer to a message before clears no later news
+            self._answered.pop(uuid, None)
+            self._wake([*other.led.values(), *other.absent.values(), *other.followed.values()])
+        return made
+
+    def _wake(self, replicas: Iterable[Replica]) -> None:
+        for replica in replicas:
+            if replica.state == RUNNING and replica.core.stance is not AWAKE:
+                self.step(replica, replica.core.wake, self.world.now())
+
+    # -- messages
+
+    def receive(self, request: LivenessRequest) -> LivenessReply:
+        """Take another server's message, whose sender was checked."""
+        other = self._other(request.source.uuid)
+        self._heard[other.uuid] = self.world.now()
+        if request.dest.start == self.identity.instance.start:
+            other.follower_news.heard(request.heard)
+        self._wake([other.followed[tablet] for tablet in request.woken if tablet in other.followed])
+        names = other.follower_news.numbers
+        return LivenessReply(
+            self.identity.instance,
+            woken=tuple(tablet for tablet in names if tablet not in other.followed),
+            resting=tuple(tablet for tablet in names if tablet in other.followed),
+            upto=other.follower_news.last,
+        )
+
+    async def _exchange(self, other: Other) -> None:
+        news, sent_at = other.leader_news, self.world.now()
+        instance, known = self.identity.instance, self.identity.others.known(other.uuid)
+        request = LivenessRequest(instance, known, tuple(news.numbers), news.last, other.heard)
+        try:
+            reply = await self.world.network.call(
+                other.address, "liveness", request, LivenessReply, CALL_TIMEOUT_S
+            )
+        except EblaError as error:
+            self.identity.failed(error)
+        else:
+            if self.identity.answered(reply):
+                self._take(self._other(other.uuid), reply, request.upto, sent_at)
+        finally:
+            now_known = self._others[other.uuid]
+            now_known.in_flight -= 1
+            assert 0 <= now_known.in_flight < IN_FLIGHT_MAX, ("each message has a place", now_known.in_flight)
+
+    def _take(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
+        """Take an answer: first for whom it does not stand, then for whom it does."""
+        self._wake([other.led[tablet] for tablet in reply.woken if tablet in other.led])
+        for tablet in reply.resting:
+            if tablet not in other.led:
+                other.leader_news.add(tablet)
+        other.heard = max(other.heard, reply.upto)
+        other.leader_news.heard(upto)
+        now, before = self.world.now(), self._answered.get(other.uuid)
+        latest = sent_at if before is None else max(before.sent_at, sent_at)
+        self._answered[other.uuid] = Answered(latest, now)
+        other.since, other.silent = now, False
+        self._wake(list(other.absent.values()))
+
+    # -- time
+
+    async def _run(self) -> None:
+        while True:
+            now = self.world.now()
+            await self.world.clock.sleep(max(self._due(now) - now, self.heartbeat_s / 10))
+            if not self.serving():
+                return
+            for other in list(self._others.values()):
+                self._watch(other, self.world.now())
+
+    def _due(self, now: float) -> float:
+        """The time of the next message, or of the end of patience with a server."""
+        due = now + self.heartbeat_s
+        for other in self._others.values():
+            if other.wanted(now):
+                due = min(due, other.sent_at + self.heartbeat_s)
+            if other.followed:
+                due = min(due, self._heard[other.uuid] + self.silent_s)
+        return due
+
+    def _watch(self, other: Other, now: float) -> None:
+        if other.wanted(now) and now >= other.sent_at + self.heartbeat_s and other.in_flight < IN_FLIGHT_MAX:
+            other.sent_at = now
+            other.in_flight += 1
+            self.world.spawn(self._exchange(other), f"liveness to {other.address}")
+        if other.followed and now >= self._heard[other.uuid] + self.silent_s:
+            self._wake(list(other.followed.values()))
+        if other.led and not other.silent and now >= other.since + self.silent_s:
+            other.silent = True
+            for replica in list(other.led.values()):
+                if replica.state == RUNNING:
+                    self.step(replica, replica.core.tick, now)
+
+
+def _stance(replica: Replica) -> Stance:
+    return replica.core.stance if replica.state == RUNNING else AWAKE
+
+
+def _named(stance: Stance) -> tuple[str, ...]:
+    """The servers that the stance rests on."""
+    servers = *stance.relying, *stance.absent
+    return servers if stance.follows is None else (*servers, stance.follows)
+
+
+def _without(servers: tuple[str, ...], others: tuple[str, ...]) -> list[str]:
+    return [uuid for uuid in servers if uuid not in others]

@@ -1,0 +1,52 @@
+"""What a quiescent group rests on: the words between its replicas, and the contacts between their servers.
+
+A group without writes becomes quiescent: its leader and its followers send nothing, and time does not pass for them. Leases and
+elections then rest on messages between servers (liveness.py), one for each pair of servers and interval, for any number of groups.
+A core reads the contacts before every event, so it never decides on less than it knew when it became quiescent.
+
+Sources: CockroachDB's quiescence and store liveness, TiKV's hibernated regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+
+class Stance(msgspec.Struct, frozen=True):
+    """A replica's part in the quiescence of its group. A core replaces the object with every change.
+
+    `quiescent`: it sends nothing, and no time passes for it. `follows`: of a quiescent follower, the leader whose server's messages
+    stand for the leader's. `relying`: of a leader, the peers that may be quiescent on its word; once it is quiescent itself,
+    all of them are. `absent`: of a quiescent leader, the other peers: their servers had not answered for long.
+    """
+
+    quiescent: bool = False
+    follows: str | None = None
+    relying: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+
+AWAKE = Stance()
+
+
+class Answered(NamedTuple):
+    """The latest liveness message that a server answered: when it was sent, and when the answer came."""
+
+    sent_at: float
+    at: float
+
+
+@dataclass(eq=False)
+class Contacts:
+    """The contacts with other servers (by uuid), as cores see them. `heard`: when the latest liveness message of a server came."""
+
+    answered: Mapping[str, Answered]
+    heard: Mapping[str, float]
+
+
+NO_CONTACTS = Contacts(MappingProxyType({}), MappingProxyType({}))

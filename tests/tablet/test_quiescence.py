@@ -1,0 +1,210 @@
+"""Groups without writes send nothing; their leases and elections rest on messages between servers (engine/quiescence.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ebla.actors import errors
+from ebla.actors.messages.stream import AppendRequest
+from ebla.storage.errors import Corruption
+from tests.tablet.copies import entomb, until
+from tests.tablet.harness import HOSTS, OPTIONS, TABLET, Group, row, simulated
+
+QUIESCES: dict[str, Any] = {"quiesce_after_s": 0.5}
+QUIET_S = 3.0  # enough for every group to become quiescent
+HEARTBEAT_S, ELECTION_S, LEASE_S = (
+    OPTIONS[name] for name in ("leader_heartbeat_s", "election_s_min", "lease_s")
+)
+
+
+def quiescent(group: Group, *hosts: str, tablet: str = TABLET) -> bool:
+    return all(group.replica(host, tablet).core.stance.quiescent for host in hosts or group.hosts)
+
+
+async def resting(group: Group, *hosts: str, tablet: str = TABLET) -> None:
+    """Wait until the replicas on these hosts (all) are quiescent."""
+    await until(group, lambda: quiescent(group, *hosts, tablet=tablet), "quiescent", 10.0)
+
+
+async def calls_within(group: Group, seconds: float) -> Counter[str]:
+    """The calls between roles within this time, by method."""
+    before = group.cluster.network.carried_out.copy()
+    await group.sleep(seconds)
+    return group.cluster.network.carried_out - before
+
+
+@simulated(**QUIESCES)
+async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_interval(
+    group: Group,
+) -> None:
+    tablets = [TABLET, *await group.create_many(12)]
+    for tablet in tablets:
+        await resting(group, tablet=tablet)
+    calls = await calls_within(group, 10 * HEARTBEAT_S)
+    assert calls["replicate"] == 0
+    leaders = {await group.leader(tablet) for tablet in tablets}
+    assert 9 * 2 * len(leaders) <= calls["liveness"] <= 11 * 2 * len(leaders)
+    assert not any(group.server(host).rounds.ticking for host in HOSTS)
+
+
+@simulated(**QUIESCES)
+async def test_a_quiescent_leader_answers_reads_at_once_and_a_write_wakes_the_group(group: Group) -> None:
+    await group.upsert(row(1, "a"))
+    await resting(group)
+    leader, term = await group.leader(), group.replica(HOSTS[0]).core.term
+    await group.sleep(60.0)
+    calls = await calls_within(group, 0.0)
+    assert await group.read_once(leader) is None and quiescent(group)
+    assert calls["replicate"] == 0
+    await group.upsert(row(2, "b"))
+    assert not quiescent(group, leader) and await group.leader() == leader
+    await resting(group)
+    assert {group.replica(host).core.term for host in HOSTS} == {term}
+    assert await group.get(1, 2) == [row(1, "a"), row(2, "b")]
+
+
+@simulated(**QUIESCES)
+async def test_the_crash_of_a_quiescent_leader_is_noticed_as_fast_as_that_of_any_leader(group: Group) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    leader = await group.leader()
+    group.crash(leader)
+    crashed_at = group.client.clock.monotonic()
+    assert await group.leader() != leader
+    assert group.client.clock.monotonic() - crashed_at < 2 * ELECTION_S + HEARTBEAT_S + 0.2
+    assert await group.get(1) == [row(1)]
+
+
+@simulated(**QUIESCES)
+async def test_a_cut_off_quiescent_leader_refuses_reads_before_another_is_elected(group: Group) -> None:
+    await group.upsert(row(1, "old"))
+    await resting(group)
+    old, *others = await group.roles()
+    group.cut(old, *others)
+    await group.sleep(LEASE_S)
+    assert isinstance(await group.read_once(old), errors.Unavailable)
+    group.leader_hint = others[0]
+    await group.upsert(row(1, "new"))
+    await until(group, lambda: not group.replica(old).leads, "stepped down", 3.0)
+    group.heal()
+    await resting(group)
+    assert await group.get(1) == [row(1, "new")]
+
+
+@simulated(**QUIESCES)
+async def test_a_group_is_quiescent_without_a_dead_member_and_brings_it_up_to_date_when_it_returns(
+    group: Group,
+) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    leader, other, dead = await group.roles()
+    group.crash(dead)
+    await group.sleep(2 * ELECTION_S + 1.0)
+    assert quiescent(group, leader, other), "the loss of a server wakes no group that has a majority"
+    await group.upsert(row(2))
+    await resting(group, leader, other)
+    assert group.replica(leader).core.stance.absent == (group.replica(dead).core.me,)
+    calls = await calls_within(group, 10 * HEARTBEAT_S)
+    assert calls["replicate"] == 0
+    await group.restart(dead)
+    await group.settle()
+    await resting(group)
+    assert group.replica(dead).core.last_index == group.replica(leader).core.last_index
+    assert await group.leader() == leader
+
+
+@simulated(**QUIESCES, follower_failed_s=5.0)
+async def test_a_quiescent_leader_reports_a_server_that_was_silent_for_long(group: Group) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    leader, _, dead = await group.roles()
+    uuid = group.uuid(dead)
+    await group.sleep(20.0)
+    assert group.replica(leader).health[uuid] == "healthy", "quiet time is no silence"
+    group.crash(dead)
+    await until(group, lambda: group.replica(leader).health[uuid] == "silent", "silent", 8.0)
+    assert quiescent(group, leader)
+
+
+@simulated(**QUIESCES)
+async def test_a_restarted_follower_is_awake_until_its_leader_has_reached_it(group: Group) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    leader, follower, _ = await group.roles()
+    group.crash(follower)
+    await group.restart(follower)
+    await until(group, lambda: not quiescent(group, leader), "the leader wakes", 1.0)
+    await resting(group)
+    assert await group.leader() == leader
+
+
+@simulated(**QUIESCES)
+async def test_a_quiescent_group_hands_over(group: Group) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    leader, successor, _ = await group.roles()
+    await group.step_down(leader, successor)
+    assert await group.leader() == successor
+    await resting(group)
+    assert await group.get(1) == [row(1)]
+
+
+@simulated(**QUIESCES)
+async def test_a_quiescent_leader_that_fails_alone_is_replaced(group: Group) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    leader, *others = await group.roles()
+    group.replica(leader).fail(Corruption("for a test"))
+    await group.upsert(row(2))
+    assert await group.leader() in others
+    assert await group.get(1, 2) == [row(1), row(2)]
+
+
+@simulated(**QUIESCES)
+async def test_a_quiescent_follower_that_is_deleted_is_copied_again(group: Group) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    _, follower, _ = await group.roles()
+    await entomb(group, follower)
+    await until(group, lambda: group.state_of(follower) == "running", "copied", 20.0)
+    await resting(group)
+
+
+@simulated(**QUIESCES)
+async def test_a_late_request_to_be_quiescent_does_not_leave_a_group_without_a_leader(group: Group) -> None:
+    """The leader has failed since. Its server lives, and says that it leads this group no more."""
+    await group.upsert(row(1))
+    leader, *others = await group.roles()
+    await resting(group)
+    core = group.replica(leader).core
+    last, term = core.log.last_index, core.log.last_term
+    request = AppendRequest(core.term, core.me, last, term, (), last, last, quiesce=True)
+    group.replica(leader).fail(Corruption("for a test"))
+    await until(group, lambda: not quiescent(group, *others), "the followers wake", 1.0)
+    for host in others:
+        await group.replicate(host, leader, request)
+    assert quiescent(group, *others)
+    assert await group.leader() in others
+
+
+@simulated(**QUIESCES)
+async def test_servers_that_are_all_started_again_elect_and_rest(group: Group) -> None:
+    await group.upsert(row(1))
+    await resting(group)
+    await group.restart_all()
+    assert await group.get(1) == [row(1)]
+    await resting(group)
+
+
+@simulated(**QUIESCES)
+async def test_lost_and_repeated_liveness_messages_do_no_harm(group: Group) -> None:
+    await group.upsert(row(1))
+    network = group.cluster.network
+    network.drop_probability, network.repeat_probability = 0.2, 0.3
+    for n in range(2, 12):
+        await group.sleep(QUIET_S / 2)
+        await group.upsert(row(n))
+    network.drop_probability = network.repeat_probability = 0.0
+    await resting(group)
+    assert await group.get(*range(1, 12)) == [row(n) for n in range(1, 12)]
