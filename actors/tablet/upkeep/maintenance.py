@@ -40,7 +40,7 @@ from ebla.storage.logs.entries import EXPIRE, Position
 from ebla.storage.tablets.positions import META
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
-FULL_EVERY = 20  # every 20th check includes all replicas
+TURNS = 200  # so many checks also include each idle replica once, in turn
 DISK_FULL_PAUSE_S = 1.0
 # Answers are kept longer by up to this part of their time, so that one entry expires many clients.
 EXPIRY_STEPS = 60
@@ -73,6 +73,8 @@ class Maintenance:
         self._measured: dict[str, Measured] = {}  # by tablet
         self._held: dict[str, int] = {}  # the sums, by disk
         self._unapplied = 0
+        self._turn: list[str] = []  # tablets whose turn comes
+        self._at_a_time = 0
         self._flushing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and the start of the flush
         self._next_flush: dict[str, float] = {}  # disk: earliest next flush; infinite during a flush
 
@@ -159,9 +161,9 @@ class Maintenance:
         return measured
 
     async def _watch(self) -> None:
-        for number in itertools.count():
+        while True:
             await self.world.clock.sleep(CHECK_S)
-            replicas = self._take_touched(everything=number % FULL_EVERY == 0)
+            replicas = self._take_touched()
             self.measure(replicas)
             self._fail_lost()
             self._flush_largest()
@@ -223,13 +225,16 @@ class Maintenance:
         self._next_flush[place] = self.world.now() + pause_s
         self.measure([replica])
 
-    def _take_touched(self, *, everything: bool) -> list[Replica]:
-        """The replicas that have changed since the last check: an idle one costs nothing."""
+    def _take_touched(self) -> list[Replica]:
+        """The replicas that have changed since the last check, and some idle ones, whose turn it is: what keeps an idle
+        replica's log or answers may have ended elsewhere."""
         touched, self.rounds.touched = self.rounds.touched, {}
-        if everything:
-            self._measured.clear()  # also of deleted replicas
-            self._held, self._unapplied = {}, 0
-            return list(self.replicas.values())
+        if not self._turn:
+            self._turn, self._at_a_time = list(self.replicas), math.ceil(len(self.replicas) / TURNS)
+        for tablet in self._turn[-self._at_a_time :] if self._turn else ():
+            if tablet in self.replicas:
+                touched[tablet] = self.replicas[tablet]
+        del self._turn[-self._at_a_time :]
         return list(touched.values())
 
     def _expire(self, replica: Replica) -> None:
