@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebla.actors import errors
@@ -58,7 +59,7 @@ CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-FULL_EVERY = 8  # every 8th check includes quiescent leaders
+FULL_EVERY = 8  # every 8th check includes quiescent replicas
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
 
@@ -77,18 +78,20 @@ class Attempt:
 
 
 class Recovery:
-    """`changed`: takes the replicas whose view of their peers' health has changed."""
+    """`ticking`: the replicas for which time passes. `changed`: takes those whose view of their peers' health has changed."""
 
     def __init__(
         self,
         world: World,
         options: TabletServerOptions,
-        replicas: dict[str, Replica],
+        replicas: Mapping[str, Replica],
+        ticking: Mapping[str, Replica],
         changed: dict[str, Replica],
     ) -> None:
         self.world = world
         self.options = options
         self.replicas = replicas
+        self.ticking = ticking
         self.changed = changed
         self.calls = 0
         self._calls_to: dict[str, int] = {}  # by the peer's uuid: calls under way
@@ -106,13 +109,11 @@ class Recovery:
         """Decide which requests to send, without waiting. Only the silence of a server changes what a quiescent leader knows."""
         kept: dict[tuple[str, str], Attempt] = {}
         due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
-        for replica in self.replicas.values():
+        for replica in (self.replicas if everything else self.ticking).values():
             if not replica.leads:
                 replica.health = {}
                 continue
             core = replica.core
-            if core.stance.quiescent and not everything:
-                continue
             health = core.health(now, self.options.follower_failed_s)
             if health != replica.health:
                 replica.health = health

@@ -26,7 +26,8 @@ from ebla.storage.tablets import tablet_store
 log = logging.getLogger(__name__)
 
 MEASURE_S = 0.5
-USED_EVERY = 20  # measurements between two walks over all files for the space that they use
+USED_S = 10.0  # between two walks over all files for the space that they use
+USED_SHARE = 200  # a walk takes no more than this part of the time
 
 
 class Usage(NamedTuple):
@@ -51,13 +52,15 @@ class Space:
         self.world.spawn(self._watch(), "disk space")
 
     async def _watch(self) -> None:
-        measured = 0
+        due = self.world.now() + USED_S
         while True:
             await self.world.clock.sleep(MEASURE_S)
             await self._measure()
-            measured += 1
-            if measured % USED_EVERY == 0:
+            began = self.world.now()
+            if began >= due:
                 await self._measure_used()
+                ended = self.world.now()
+                due = ended + max(USED_S, USED_SHARE * (ended - began))
 
     async def _measure(self) -> None:
         self.disks = await self.world.disk.space()
