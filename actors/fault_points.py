@@ -155,6 +155,12 @@ MARKS = (
     "tablet.log.disk_full",
     "tablet.heartbeat.failed",
     "tablet.beacon.withheld",
+    "tablet.liveness.silent",
+    "tablet.liveness.restarted",
+    "tablet.liveness.told",
+    "tablet.liveness.woken",
+    "tablet.liveness.unwanted",
+    "tablet.liveness.returned",
     "tablet.copy.chunk_lost",
     "tablet.copy.session_ended",
 )

@@ -26,6 +26,12 @@ SLOW_AND_CUT_OFF = (
 # Half of all messages arrive twice, and messages are up to a second late: after the sender got its answer and continued.
 LATE_DUPLICATES = (Fault(0.0, "repeat", (), 8.0, 0.5), Fault(0.0, "delay", (), 8.0, 1.0))
 
+# Messages are up to a second late, and one host after the other is isolated.
+LATE_AND_ISOLATED = (
+    Fault(0.0, "delay", (), 10.0, 1.0),
+    *(Fault(1.5 + 1.5 * turn, "isolate", (f"host-{turn % 3 + 1}",), 1.4) for turn in range(5)),
+)
+
 # Every message arrives twice, and some are late. Masters die, and journal nodes are cut off from the next master once it
 # has begun, so that no node still knows its lease when its requests arrive again.
 LATE_PROMISES = (

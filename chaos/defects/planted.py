@@ -21,6 +21,7 @@ from ebla.chaos.defects import (
     masters,
     members,
     pacifica,
+    quiescence,
     raft,
     repairs,
     storage,
@@ -30,6 +31,7 @@ from ebla.storage.errors import InvalidArgument
 
 MODULES = (
     raft,
+    quiescence,
     pacifica,
     storage,
     answers,

@@ -33,6 +33,7 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     pacifica_follows_the_catalog   a primary leads by the catalog, whose voters hold what is committed, see pacifica.py
     pacifica_readers_are_current   a replica serves reads with all that is committed, and while its server lives
     leases_are_recorded            a server has a lease only in an incarnation that the catalog has
+    quiescent replicas             a follower has a leader, or wakes; a leader learns who woke, see resting.py
     others_are_flushed             a hanging data disk blocks no replica on other disks, see hanging.py
     sessions_keep_their_log        the log keeps the entries that a copy still needs
     ledgers                        see ledgers.py
@@ -70,6 +71,11 @@ from ebla.chaos.invariants.pacifica import (
     pacifica_readers_are_current,
 )
 from ebla.chaos.invariants.remembering import Remembered
+from ebla.chaos.invariants.resting import (
+    Leaderless,
+    leaders_learn_who_woke,
+    quiescent_followers_have_leaders,
+)
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
 from ebla.chaos.simulation.deployment import Deployment
 from ebla.chaos.simulation.observers.sides import Committed, Entry, newest_mark
@@ -93,6 +99,7 @@ class Memory:
     remembered: Remembered = field(default_factory=Remembered)
     membership: Membership = field(default_factory=Membership)
     unflushed: Unflushed = field(default_factory=Unflushed)
+    leaderless: Leaderless = field(default_factory=Leaderless)
     newcomers: Newcomers = field(default_factory=Newcomers)
     deletions: Deletions = field(default_factory=Deletions)
     catalog: Facts = ()  # at the last check
@@ -153,6 +160,8 @@ class Watch:
         self.memory.newcomers.check(servers)
         sessions_keep_their_log(servers)
         others_are_flushed(self.deployment.cluster, servers, self.memory.unflushed)
+        quiescent_followers_have_leaders(self.deployment.cluster, servers, self.memory.leaderless)
+        leaders_learn_who_woke(servers)
         lost_disks_are_reported(self.deployment, servers)
         if master is not None:
             for server in servers:

@@ -101,6 +101,22 @@ _ALL = (
         duration_s=6.0,
         check_s=0.02,
     ),
+    Scenario(  # most groups are idle
+        "quiet",
+        {
+            **rates(
+                "crash 1.5, stop 0.5, pause 3, zombie 1, isolate 2, cut 2, cut_one_way 3, lose 1, repeat 1, delay 3"
+            ),
+            **rates("clock_rate 2, slow_disk 0.5"),
+            **ENVELOPES,
+        },
+        lambda: [Registers(keys=6, tablets=8), Churn(HAND_OVERS)],
+        small(server={"quiesce_after_s": 0.25}),
+        duration_s=10.0,
+        holds_s={"pause": (0.5, 2.8)},
+        pause_s=1.2,
+        check_s=0.02,
+    ),
     Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)], pause_s=0.1),
     Scenario(
         "leases",

@@ -112,6 +112,16 @@ class Liveness:
             self._stances[replica] = stance
         self._change(replica, before, stance)
 
+    # -- views
+
+    def met(self, uuid: str) -> str:
+        """The incarnation of the server that is known here; "" if it is not known."""
+        return self._others[uuid].start if uuid in self._others else ""
+
+    def news_for(self, uuid: str) -> list[str]:
+        """The tablets whose follower here has changed its stance, until the server knows."""
+        return list(self._others[uuid].follower_news.numbers) if uuid in self._others else []
+
     def _before(self, replica: Replica) -> Stance:
         return self._stances.get(replica, AWAKE)
 
@@ -164,12 +174,13 @@ class Liveness:
                 other.leader_news.last
             )  # an answer to a message before clears no later news
             self._answered.pop(uuid, None)
-            self._wake([*other.led.values(), *other.absent.values(), *other.followed.values()])
+            self._wake("restarted", [*other.led.values(), *other.absent.values(), *other.followed.values()])
         return made
 
-    def _wake(self, replicas: Iterable[Replica]) -> None:
+    def _wake(self, why: str, replicas: Iterable[Replica]) -> None:
         for replica in replicas:
             if replica.state == RUNNING and replica.core.stance is not AWAKE:
+                self.world.faults.reached(f"tablet.liveness.{why}")
                 self.step(replica, replica.core.wake, self.world.now())
 
     # -- messages
@@ -180,7 +191,7 @@ class Liveness:
         self._heard[other.uuid] = self.world.now()
         if request.dest.start == self.identity.instance.start:
             other.follower_news.heard(request.heard)
-        self._wake([other.followed[tablet] for tablet in request.woken if tablet in other.followed])
+        self._wake("told", [other.followed[tablet] for tablet in request.woken if tablet in other.followed])
         names = other.follower_news.numbers
         return LivenessReply(
             self.identity.instance,
@@ -209,9 +220,10 @@ class Liveness:
 
     def _take(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
         """Take an answer: first for whom it does not stand, then for whom it does."""
-        self._wake([other.led[tablet] for tablet in reply.woken if tablet in other.led])
+        self._wake("woken", [other.led[tablet] for tablet in reply.woken if tablet in other.led])
         for tablet in reply.resting:
             if tablet not in other.led:
+                self.world.faults.reached("tablet.liveness.unwanted")
                 other.leader_news.add(tablet)
         other.heard = max(other.heard, reply.upto)
         other.leader_news.heard(upto)
@@ -219,7 +231,7 @@ class Liveness:
         latest = sent_at if before is None else max(before.sent_at, sent_at)
         self._answered[other.uuid] = Answered(latest, now)
         other.since, other.silent = now, False
-        self._wake(list(other.absent.values()))
+        self._wake("returned", list(other.absent.values()))
 
     # -- time
 
@@ -248,7 +260,7 @@ class Liveness:
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")
         if other.followed and now >= self._heard[other.uuid] + self.silent_s:
-            self._wake(list(other.followed.values()))
+            self._wake("silent", list(other.followed.values()))
         if other.led and not other.silent and now >= other.since + self.silent_s:
             other.silent = True
             for replica in list(other.led.values()):

@@ -1,0 +1,77 @@
+"""Quiescent replicas rest on each other.
+
+quiescent_followers_have_leaders   a replica may follow a leader that has ended, or leads no more, for as long as messages may be
+                                   late; but not for ever, although nothing wakes it but messages between servers
+leaders_learn_who_woke             a leader relies on a follower that is awake only as long as it has not taken the news of that,
+                                   or of the server's restart; until then no answer of the server counts for the follower
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.server import TabletServer
+from ebla.chaos.simulation.world import SimulatedCluster
+
+LEADERLESS_S_MAX = 8.0
+
+
+@dataclass
+class Leaderless:
+    """Since when quiescent followers have no leader."""
+
+    since: dict[Replica, float] = field(default_factory=dict)
+
+
+def quiescent_followers_have_leaders(
+    cluster: SimulatedCluster, servers: Iterable[TabletServer], memory: Leaderless
+) -> None:
+    before, memory.since = memory.since, {}
+    by_uuid = {server.instance.uuid: server for server in servers}
+    now = cluster.loop.time()
+    for server in by_uuid.values():
+        if cluster.paused(server.world.address):
+            continue
+        for replica in server.replicas.values():
+            follows = replica.core.stance.follows
+            if replica.state != RUNNING or follows is None or _leads(by_uuid.get(follows), replica):
+                continue
+            since = memory.since[replica] = before.get(replica, now)
+            assert now - since <= LEADERLESS_S_MAX, (
+                f"{server.world.address} is quiescent in tablet {replica.tablet}, term {replica.core.term}, whose leader "
+                f"{follows} has not led it for {now - since:g} s"
+            )
+
+
+def leaders_learn_who_woke(servers: Iterable[TabletServer]) -> None:
+    by_uuid = {server.instance.uuid: server for server in servers}
+    for server in by_uuid.values():
+        for replica in server.replicas.values():
+            stance = replica.core.stance
+            if replica.state != RUNNING or not stance.quiescent:
+                continue
+            for uuid in stance.relying:
+                other = by_uuid.get(uuid)
+                assert other is None or _rests_or_tells(server, replica, other), (
+                    f"{server.world.address} relies on {other.world.address} in tablet {replica.tablet}, which is awake there"
+                )
+
+
+def _rests_or_tells(server: TabletServer, leader: Replica, other: TabletServer) -> bool:
+    if server.rounds.liveness.met(other.instance.uuid) != other.instance.start:
+        return True  # it will learn of the restart
+    follower = other.replicas.get(leader.tablet)
+    rests = (
+        follower is not None
+        and follower.state == RUNNING
+        and follower.core.stance.follows == server.instance.uuid
+        and follower.core.term == leader.core.term
+    )
+    return rests or leader.tablet in other.rounds.liveness.news_for(server.instance.uuid)
+
+
+def _leads(server: TabletServer | None, follower: Replica) -> bool:
+    leader = None if server is None else server.replicas.get(follower.tablet)
+    return leader is not None and leader.leads and leader.core.term == follower.core.term
