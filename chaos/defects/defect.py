@@ -26,10 +26,16 @@ SLOW_AND_CUT_OFF = (
 # Half of all messages arrive twice, and messages are up to a second late: after the sender got its answer and continued.
 LATE_DUPLICATES = (Fault(0.0, "repeat", (), 8.0, 0.5), Fault(0.0, "delay", (), 8.0, 1.0))
 
-# Messages are up to a second late, and one host after the other is isolated.
-LATE_AND_ISOLATED = (
+# Messages are up to a second late, and one host after the other is heard by none, but hears the others.
+LATE_AND_UNHEARD = (
     Fault(0.0, "delay", (), 10.0, 1.0),
-    *(Fault(1.5 + 1.5 * turn, "isolate", (f"host-{turn % 3 + 1}",), 1.4) for turn in range(5)),
+    *(
+        Fault(
+            1.5 + 2.0 * turn, "cut_one_way", (f"host-{turn % 3 + 1}", f"host-{(turn + other) % 3 + 1}"), 1.9
+        )
+        for turn in range(4)
+        for other in (1, 2)
+    ),
 )
 
 # Every message arrives twice, and some are late. Masters die, and journal nodes are cut off from the next master once it

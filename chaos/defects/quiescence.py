@@ -12,10 +12,10 @@ from ebla.actors.tablet.engine.quiescence import Answered
 from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.actors.tablet.stream.progress import Progress
-from ebla.chaos.defects.defect import LATE_AND_ISOLATED, defect
+from ebla.chaos.defects.defect import LATE_AND_UNHEARD, defect
 
 
-@defect("quiet", 100, Liveness, "_take", faults=LATE_AND_ISOLATED)
+@defect("quiet", 100, Liveness, "_take", seed=6, faults=LATE_AND_UNHEARD)
 def quiet_lease_from_the_answer(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -65,7 +65,7 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
     return found
 
 
-@defect("quiet", 100, Progress, "quiesces")
+@defect("quiet", 100, Progress, "quiesces", seed=3)
 def agreement_of_an_earlier_rest(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """A late answer of an earlier rest lets a leader rest on a follower that is awake."""
     if self.holds_all(last_index):
