@@ -157,7 +157,7 @@ MARKS = (
     "tablet.beacon.withheld",
     "tablet.liveness.silent",
     "tablet.liveness.restarted",
-    "tablet.liveness.told",
+    "tablet.liveness.leader_woke",
     "tablet.liveness.woken",
     "tablet.liveness.unwanted",
     "tablet.liveness.returned",

@@ -28,26 +28,26 @@ class LivenessRequest(msgspec.Struct, frozen=True):
     Attributes:
         woken: Tablets whose leader here is no longer quiescent: their followers must watch for themselves.
         upto: The number of the latest change that `woken` includes. An answer to this message acknowledges all of them.
-        heard: The greatest `upto` of an answer that the sender has taken.
+        taken: The greatest `upto` of an answer that the sender has taken.
     """
 
     source: ServerInstance
     dest: ServerInstance
     woken: tuple[str, ...]
     upto: int
-    heard: int
+    taken: int
 
 
 class LivenessReply(msgspec.Struct, frozen=True):
     """Attributes:
-    woken: Tablets whose follower there is not quiescent any more. The answer does not speak for them.
-    resting: Tablets whose follower has become quiescent. If the leader does not rely on it, it must wake.
-    upto: The number of the latest of these changes. All are repeated until a request has heard of them.
+    woken: Tablets whose follower there is not quiescent any more. The answer does not count for them.
+    quiescent: Tablets whose follower has become quiescent. If the leader does not rely on it, it must wake.
+    upto: The number of the latest of these changes. All are repeated until a request has taken them.
     """
 
     source: ServerInstance
     woken: tuple[str, ...]
-    resting: tuple[str, ...]
+    quiescent: tuple[str, ...]
     upto: int
 
 

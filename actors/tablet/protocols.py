@@ -23,7 +23,7 @@ class Protocols:
         self, world: World, me: str, options: TabletServerOptions, leases: Lease, contacts: Contacts
     ) -> None:
         self.raft = Raft(world, me, options, contacts)
-        self.pacifica = Pacifica(world, me, options, leases)
+        self.pacifica = Pacifica(world, me, options, leases, contacts)
 
     def of(self, hard_state: HardState) -> Raft | Pacifica:
         return self.pacifica if isinstance(hard_state, BallotRecord) else self.raft

@@ -3,7 +3,7 @@
 planted.py         the table of all defects, and the block in which one is planted
 defect.py          how a defect is written, and plans that are written by hand
 raft.py            elections, commits, leases and reads
-quiescence.py      quiescent groups, and the messages between servers that they rest on
+quiescence.py      quiescent groups, and the messages between servers that they rely on
 pacifica.py        leases, changes and commits of PacificA tablets
 storage.py         logs, flushes and scans
 answers.py         stored answers, log time and refusals

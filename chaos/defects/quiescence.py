@@ -1,4 +1,4 @@
-"""Defects of quiescent groups, and of the messages between servers that they rest on."""
+"""Defects of quiescent groups, and of the messages between servers that they rely on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
-from ebla.actors.tablet.engine.liveness import Liveness, News, Other
+from ebla.actors.tablet.engine.liveness import Changes, Liveness, Other
 from ebla.actors.tablet.engine.quiescence import Answered
 from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.stream.plan import AppendPlan
@@ -34,10 +34,10 @@ def answers_for_those_awake(
 
 
 @defect("quiet", 100, Liveness, "receive")
-def news_told_once(original: Any, self: Liveness, request: LivenessRequest) -> LivenessReply:
-    """A server tells once that a follower there is awake, whether the answer arrives or not."""
+def changes_reported_once(original: Any, self: Liveness, request: LivenessRequest) -> LivenessReply:
+    """A server reports once that a follower there is awake, whether the answer arrives or not."""
     reply: LivenessReply = original(self, request)
-    self._other(request.source.uuid).follower_news.heard(reply.upto)
+    self._other(request.source.uuid).follower_changes.taken(reply.upto)
     return reply
 
 
@@ -49,9 +49,9 @@ def quiet_follower_never_wakes(original: Any, self: Liveness, other: Other, now:
     other.followed = followed
 
 
-@defect("quiet", 100, News, "add", seed=17)
-def wake_up_lost(self: News, tablet: str) -> None:
-    """A leader that steps down does not tell its quiescent followers."""
+@defect("quiet", 100, Changes, "add", seed=17)
+def wake_up_lost(self: Changes, tablet: str) -> None:
+    """A leader that steps down does not report this to its quiescent followers."""
     self.last += 1
 
 
@@ -66,14 +66,14 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
 
 
 @defect("quiet", 100, Progress, "quiesces", seed=3)
-def agreement_of_an_earlier_rest(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
-    """A late answer of an earlier rest lets a leader rest on a follower that is awake."""
+def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
+    """A late answer of an earlier quiescence lets a leader rely on a follower that is awake."""
     if self.holds_all(last_index):
         self.asked_to_quiesce = self.asked_to_quiesce or plan.number
         self.quiescent_since = now
 
 
-@defect("quiet", 100, ElectionTimer, "heard", seed=12)
+@defect("quiet", 100, ElectionTimer, "note_server", seed=12)
 def quiet_follower_makes_no_promise(self: ElectionTimer, at: float) -> None:
     """A quiescent follower votes against the leader whose server it has just answered."""
     self.failures = 0

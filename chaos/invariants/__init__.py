@@ -11,6 +11,6 @@ ledger_disks.py   what ledger stores have on their disks, also of stores that ar
 deletions.py      nothing is deleted unasked
 remembering.py    what a server must never forget about a tablet
 hanging.py        a hanging data disk blocks no replica on other disks
-resting.py        a quiescent follower has a leader
+quiescence.py     a quiescent follower has a leader
 log_times.py      the time of a log never goes back
 """

@@ -33,7 +33,7 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     pacifica_follows_the_catalog   a primary leads by the catalog, whose voters hold what is committed, see pacifica.py
     pacifica_readers_are_current   a replica serves reads with all that is committed, and while its server lives
     leases_are_recorded            a server has a lease only in an incarnation that the catalog has
-    quiescent replicas             a follower has a leader, or wakes; a leader learns who woke, see resting.py
+    quiescent replicas             a follower has a leader, or wakes; a leader learns who woke, see quiescence.py
     others_are_flushed             a hanging data disk blocks no replica on other disks, see hanging.py
     sessions_keep_their_log        the log keeps the entries that a copy still needs
     ledgers                        see ledgers.py
@@ -70,12 +70,12 @@ from ebla.chaos.invariants.pacifica import (
     pacifica_follows_the_catalog,
     pacifica_readers_are_current,
 )
-from ebla.chaos.invariants.remembering import Remembered
-from ebla.chaos.invariants.resting import (
+from ebla.chaos.invariants.quiescence import (
     Leaderless,
     leaders_learn_who_woke,
     quiescent_followers_have_leaders,
 )
+from ebla.chaos.invariants.remembering import Remembered
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
 from ebla.chaos.simulation.deployment import Deployment
 from ebla.chaos.simulation.observers.sides import Committed, Entry, newest_mark

@@ -1,4 +1,4 @@
-"""Groups without writes send nothing; their leases and elections rest on messages between servers (engine/quiescence.py)."""
+"""Groups without writes send nothing; their leases and elections rely on messages between servers (engine/quiescence.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 from ebla.actors import errors
 from ebla.actors.messages.stream import AppendRequest
+from ebla.actors.replication.configuration import PRE_VOTER, VOTER
 from ebla.storage.errors import Corruption
+from tests.tablet.appointing import PacificaGroup, pacifica, voting
 from tests.tablet.copies import entomb, until
-from tests.tablet.harness import HOSTS, OPTIONS, TABLET, Group, row, simulated
+from tests.tablet.harness import HOSTS, OPTIONS, TABLET, Group, address, row, simulated
 
 QUIESCES: dict[str, Any] = {"quiesce_after_s": 0.5}
 QUIET_S = 3.0  # enough for every group to become quiescent
@@ -22,7 +24,7 @@ def quiescent(group: Group, *hosts: str, tablet: str = TABLET) -> bool:
     return all(group.replica(host, tablet).core.stance.quiescent for host in hosts or group.hosts)
 
 
-async def resting(group: Group, *hosts: str, tablet: str = TABLET) -> None:
+async def until_quiescent(group: Group, *hosts: str, tablet: str = TABLET) -> None:
     """Wait until the replicas on these hosts (all) are quiescent."""
     await until(group, lambda: quiescent(group, *hosts, tablet=tablet), "quiescent", 10.0)
 
@@ -40,7 +42,7 @@ async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_
 ) -> None:
     tablets = [TABLET, *await group.create_many(12)]
     for tablet in tablets:
-        await resting(group, tablet=tablet)
+        await until_quiescent(group, tablet=tablet)
     calls = await calls_within(group, 10 * HEARTBEAT_S)
     assert calls["replicate"] == 0
     leaders = {await group.leader(tablet) for tablet in tablets}
@@ -51,7 +53,7 @@ async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_
 @simulated(**QUIESCES)
 async def test_a_quiescent_leader_answers_reads_at_once_and_a_write_wakes_the_group(group: Group) -> None:
     await group.upsert(row(1, "a"))
-    await resting(group)
+    await until_quiescent(group)
     leader, term = await group.leader(), group.replica(HOSTS[0]).core.term
     await group.sleep(60.0)
     calls = await calls_within(group, 0.0)
@@ -59,7 +61,7 @@ async def test_a_quiescent_leader_answers_reads_at_once_and_a_write_wakes_the_gr
     assert calls["replicate"] == 0
     await group.upsert(row(2, "b"))
     assert not quiescent(group, leader) and await group.leader() == leader
-    await resting(group)
+    await until_quiescent(group)
     assert {group.replica(host).core.term for host in HOSTS} == {term}
     assert await group.get(1, 2) == [row(1, "a"), row(2, "b")]
 
@@ -67,7 +69,7 @@ async def test_a_quiescent_leader_answers_reads_at_once_and_a_write_wakes_the_gr
 @simulated(**QUIESCES)
 async def test_the_crash_of_a_quiescent_leader_is_noticed_as_fast_as_that_of_any_leader(group: Group) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     leader = await group.leader()
     group.crash(leader)
     crashed_at = group.client.clock.monotonic()
@@ -79,7 +81,7 @@ async def test_the_crash_of_a_quiescent_leader_is_noticed_as_fast_as_that_of_any
 @simulated(**QUIESCES)
 async def test_a_cut_off_quiescent_leader_refuses_reads_before_another_is_elected(group: Group) -> None:
     await group.upsert(row(1, "old"))
-    await resting(group)
+    await until_quiescent(group)
     old, *others = await group.roles()
     group.cut(old, *others)
     await group.sleep(LEASE_S)
@@ -88,7 +90,7 @@ async def test_a_cut_off_quiescent_leader_refuses_reads_before_another_is_electe
     await group.upsert(row(1, "new"))
     await until(group, lambda: not group.replica(old).leads, "stepped down", 3.0)
     group.heal()
-    await resting(group)
+    await until_quiescent(group)
     assert await group.get(1) == [row(1, "new")]
 
 
@@ -97,19 +99,19 @@ async def test_a_group_is_quiescent_without_a_dead_member_and_brings_it_up_to_da
     group: Group,
 ) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     leader, other, dead = await group.roles()
     group.crash(dead)
     await group.sleep(2 * ELECTION_S + 1.0)
     assert quiescent(group, leader, other), "the loss of a server wakes no group that has a majority"
     await group.upsert(row(2))
-    await resting(group, leader, other)
+    await until_quiescent(group, leader, other)
     assert group.replica(leader).core.stance.absent == (group.replica(dead).core.me,)
     calls = await calls_within(group, 10 * HEARTBEAT_S)
     assert calls["replicate"] == 0
     await group.restart(dead)
     await group.settle()
-    await resting(group)
+    await until_quiescent(group)
     assert group.replica(dead).core.last_index == group.replica(leader).core.last_index
     assert await group.leader() == leader
 
@@ -117,7 +119,7 @@ async def test_a_group_is_quiescent_without_a_dead_member_and_brings_it_up_to_da
 @simulated(**QUIESCES, follower_failed_s=5.0)
 async def test_a_quiescent_leader_reports_a_server_that_was_silent_for_long(group: Group) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     leader, _, dead = await group.roles()
     uuid = group.uuid(dead)
     await group.sleep(20.0)
@@ -130,30 +132,30 @@ async def test_a_quiescent_leader_reports_a_server_that_was_silent_for_long(grou
 @simulated(**QUIESCES)
 async def test_a_restarted_follower_is_awake_until_its_leader_has_reached_it(group: Group) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     leader, follower, _ = await group.roles()
     group.crash(follower)
     await group.restart(follower)
     await until(group, lambda: not quiescent(group, leader), "the leader wakes", 1.0)
-    await resting(group)
+    await until_quiescent(group)
     assert await group.leader() == leader
 
 
 @simulated(**QUIESCES)
 async def test_a_quiescent_group_hands_over(group: Group) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     leader, successor, _ = await group.roles()
     await group.step_down(leader, successor)
     assert await group.leader() == successor
-    await resting(group)
+    await until_quiescent(group)
     assert await group.get(1) == [row(1)]
 
 
 @simulated(**QUIESCES)
 async def test_a_quiescent_leader_that_fails_alone_is_replaced(group: Group) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     leader, *others = await group.roles()
     group.replica(leader).fail(Corruption("for a test"))
     await group.upsert(row(2))
@@ -164,11 +166,11 @@ async def test_a_quiescent_leader_that_fails_alone_is_replaced(group: Group) -> 
 @simulated(**QUIESCES)
 async def test_a_quiescent_follower_that_is_deleted_is_copied_again(group: Group) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     _, follower, _ = await group.roles()
     await entomb(group, follower)
     await until(group, lambda: group.state_of(follower) == "running", "copied", 20.0)
-    await resting(group)
+    await until_quiescent(group)
 
 
 @simulated(**QUIESCES)
@@ -176,7 +178,7 @@ async def test_a_late_request_to_be_quiescent_does_not_leave_a_group_without_a_l
     """The leader has failed since. Its server lives, and says that it leads this group no more."""
     await group.upsert(row(1))
     leader, *others = await group.roles()
-    await resting(group)
+    await until_quiescent(group)
     core = group.replica(leader).core
     last, term = core.log.last_index, core.log.last_term
     request = AppendRequest(core.term, core.me, last, term, (), last, last, quiesce=True)
@@ -189,12 +191,12 @@ async def test_a_late_request_to_be_quiescent_does_not_leave_a_group_without_a_l
 
 
 @simulated(**QUIESCES)
-async def test_servers_that_are_all_started_again_elect_and_rest(group: Group) -> None:
+async def test_servers_that_are_all_started_again_elect_and_become_quiescent(group: Group) -> None:
     await group.upsert(row(1))
-    await resting(group)
+    await until_quiescent(group)
     await group.restart_all()
     assert await group.get(1) == [row(1)]
-    await resting(group)
+    await until_quiescent(group)
 
 
 @simulated(**QUIESCES)
@@ -206,5 +208,65 @@ async def test_lost_and_repeated_liveness_messages_do_no_harm(group: Group) -> N
         await group.sleep(QUIET_S / 2)
         await group.upsert(row(n))
     network.drop_probability = network.repeat_probability = 0.0
-    await resting(group)
+    await until_quiescent(group)
     assert await group.get(*range(1, 12)) == [row(n) for n in range(1, 12)]
+
+
+@simulated(**QUIESCES)
+async def test_a_request_that_comes_first_after_a_pause_does_not_take_quiet_time_for_silence(
+    group: Group,
+) -> None:
+    """A leader that does not answer for an election timeout is replaced; a pause that is shorter harms nothing."""
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    leader, term = await group.leader(), group.replica(HOSTS[0]).core.term
+    group.cluster.pause(address(leader))
+    await group.sleep(LEASE_S)
+    group.cluster.resume(address(leader))
+    await group.upsert(row(2))
+    assert (await group.leader(), group.replica(HOSTS[0]).core.term) == (leader, term)
+
+
+@pacifica(**QUIESCES)
+async def test_an_idle_pacifica_group_sends_nothing_and_a_write_wakes_it(group: PacificaGroup) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    calls = await calls_within(group, 20.0)
+    assert calls["replicate"] == 0 and not any(group.server(host).rounds.ticking for host in HOSTS)
+    await group.upsert(row(2))
+    assert await group.get(1, 2) == [row(1), row(2)]
+    await until_quiescent(group)
+
+
+@pacifica(**QUIESCES)
+async def test_a_secondary_that_ends_in_a_quiescent_group_loses_its_vote_as_fast_as_any(
+    group: PacificaGroup,
+) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    primary, _, dead = await group.roles()
+    group.crash(dead)
+    await until(
+        group, lambda: group.kinds()[dead] == PRE_VOTER, "a learner", 2 * ELECTION_S + 4 * HEARTBEAT_S
+    )
+    await group.upsert(row(2))
+    await until(group, lambda: group.replica(primary).core.stance.quiescent, "quiescent without it", 10.0)
+    await group.restart(dead)
+    await voting(group, *HOSTS)
+    await until_quiescent(group)
+
+
+@pacifica(**QUIESCES)
+async def test_the_secondaries_of_a_quiescent_primary_keep_their_votes_when_its_process_was_paused(
+    group: PacificaGroup,
+) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    primary, *others = await group.roles()
+    for _ in range(3):
+        group.cluster.pause(address(primary))
+        await group.sleep(2 * ELECTION_S)
+        group.cluster.resume(address(primary))
+        await group.upsert(row(2))
+        await group.sleep(ELECTION_S)
+        assert {group.kinds()[host] for host in others} == {VOTER}

@@ -206,7 +206,10 @@ class GroupCore(Protocol):
         make them needed."""
 
     def wake(self, now: float) -> None:
-        """Be quiescent no longer: a server that the quiescence rests on is silent, was started again, or reports a change."""
+        """Be quiescent no longer: a server that this relies on was started again or reports a change, or the leader's is silent."""
+
+    def note_silence(self, now: float) -> None:
+        """Note that the server of a peer has been silent, which this leader relies on to be quiescent."""
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""

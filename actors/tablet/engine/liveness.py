@@ -1,14 +1,14 @@
-"""The liveness of other servers, on which quiescent groups rest: see quiescence.py.
+"""The liveness of other servers, on which quiescent groups rely: see quiescence.py.
 
 A server sends a liveness message to each server that has quiescent followers of its leaders, every heartbeat's time, however many
-they are. For a follower it stands for its leader's heartbeat, and its answer for the follower's. Both messages name the tablets for which
-they do not stand, because the replica there has woken, or has ended, and repeat each name until the other server has
-heard it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has stopped to lead,
-whatever is lost, doubled or late.
+they are. For a follower it replaces its leader's heartbeat, and its answer replaces the follower's. Both messages name the tablets
+for which they do not count, because the replica there is awake, or has ended, and repeat each name until the other server has taken
+it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has ceased to lead, whatever
+is lost, doubled or late.
 
-All groups that rest on a server wake when it is silent for an election timeout, or was started again. A leader stays quiescent
-while a majority answers: the loss of one server does not cost the others their rest. When that server answers again, its groups wake,
-and bring it up to date.
+All groups that rely on a server wake when it is silent for an election timeout, or was started again. A leader stays quiescent
+while a majority answers: the loss of one server wakes no leader on the others. When that server answers again, its groups wake, and
+bring it up to date.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 IN_FLIGHT_MAX = 4  # liveness messages to one server
-GIVE_UP_S = 60.0  # a server that has been silent for so long is told no news, until groups rest on it again
+PAUSED_SHARE = (
+    0.75  # of an election timeout: a loop that sleeps longer was paused, and could not take answers
+)
+GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
 @dataclass(eq=False)
-class News:
+class Changes:
     """The tablets whose replica here has changed its stance, until the other server knows; each with the number of the change."""
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -40,7 +43,7 @@ class News:
         self.last += 1
         self.numbers[tablet] = self.last
 
-    def heard(self, upto: int) -> None:
+    def taken(self, upto: int) -> None:
         if self.numbers:
             self.numbers = {tablet: number for tablet, number in self.numbers.items() if number > upto}
 
@@ -58,18 +61,18 @@ class Other:
     address: str = ""
     led: dict[str, Replica] = field(default_factory=dict)
     absent: dict[str, Replica] = field(default_factory=dict)
-    leader_news: News = field(default_factory=News)
-    heard: int = 0  # the number of its latest news that we have taken
+    leader_changes: Changes = field(default_factory=Changes)
+    taken: int = 0  # the number of its latest change that we have taken
     sent_at: float = NEVER
-    since: float = NEVER  # when it last answered, or leaders here began to rest on it
+    since: float = NEVER  # when it last answered, or leaders here began to rely on it
     in_flight: int = 0
     silent: bool = False
     followed: dict[str, Replica] = field(default_factory=dict)
-    follower_news: News = field(default_factory=News)
+    follower_changes: Changes = field(default_factory=Changes)
 
     def wanted(self, now: float) -> bool:
         """Whether it needs messages."""
-        return bool(self.led or self.absent or (self.leader_news.numbers and now - self.since < GIVE_UP_S))
+        return bool(self.led or self.absent or (self.leader_changes.numbers and now - self.since < GIVE_UP_S))
 
 
 class Liveness:
@@ -89,8 +92,8 @@ class Liveness:
         self.silent_s = silent_s
         self.serving = serving
         self._answered: dict[str, Answered] = {}
-        self._heard: dict[str, float] = {}
-        self.contacts = Contacts(self._answered, self._heard)
+        self._received: dict[str, float] = {}
+        self.contacts = Contacts(self._answered, self._received)
         self._others: dict[str, Other] = {}
         self._stances: dict[Replica, Stance] = {}  # of those that are not awake
 
@@ -118,9 +121,9 @@ class Liveness:
         """The incarnation of the server that is known here; "" if it is not known."""
         return self._others[uuid].start if uuid in self._others else ""
 
-    def news_for(self, uuid: str) -> list[str]:
+    def changes_for(self, uuid: str) -> list[str]:
         """The tablets whose follower here has changed its stance, until the server knows."""
-        return list(self._others[uuid].follower_news.numbers) if uuid in self._others else []
+        return list(self._others[uuid].follower_changes.numbers) if uuid in self._others else []
 
     def _before(self, replica: Replica) -> Stance:
         return self._stances.get(replica, AWAKE)
@@ -131,28 +134,28 @@ class Liveness:
             other = self._other(uuid)
             if other.led.get(tablet) is replica:
                 del other.led[tablet]
-                other.leader_news.add(tablet)
+                other.leader_changes.add(tablet)
         for uuid in _without(before.absent, after.absent):
             self._other(uuid).absent.pop(tablet, None)
         for uuid in _without(after.relying, before.relying):
-            other = self._rests_on(replica, uuid)
-            other.leader_news.numbers.pop(tablet, None)
+            other = self._relied_on(replica, uuid)
+            other.leader_changes.numbers.pop(tablet, None)
             other.led[tablet] = replica
         for uuid in _without(after.absent, before.absent):
-            self._rests_on(replica, uuid).absent[tablet] = replica
+            self._relied_on(replica, uuid).absent[tablet] = replica
         if before.follows != after.follows:
             if before.follows is not None:
                 other = self._other(before.follows)
                 if other.followed.get(tablet) is replica:
                     del other.followed[tablet]
-                    other.follower_news.add(tablet)
+                    other.follower_changes.add(tablet)
             if after.follows is not None:
                 other = self._other(after.follows)
-                self._heard[other.uuid] = self.world.now()
+                self._received[other.uuid] = self.world.now()
                 other.followed[tablet] = replica
-                other.follower_news.add(tablet)
+                other.follower_changes.add(tablet)
 
-    def _rests_on(self, replica: Replica, uuid: str) -> Other:
+    def _relied_on(self, replica: Replica, uuid: str) -> Other:
         peer = replica.core.configuration.peer(uuid)
         assert peer is not None, ("a leader relies on members", replica.tablet, uuid)
         other = self._other(uuid)
@@ -162,7 +165,7 @@ class Liveness:
         return other
 
     def _other(self, uuid: str) -> Other:
-        """What is known of this incarnation of the server; what rested on an earlier one wakes."""
+        """What is known of this incarnation of the server; what relied on an earlier one wakes."""
         start = self.identity.others.known(uuid).start
         other = self._others.get(uuid)
         if other is not None and other.start == start:
@@ -170,9 +173,9 @@ class Liveness:
         self._others[uuid] = made = Other(uuid, start)
         if other is not None:
             made.since, made.in_flight, made.address = other.since, other.in_flight, other.address
-            made.leader_news.last = (
-                other.leader_news.last
-            )  # an answer to a message before clears no later news
+            made.leader_changes.last = (
+                other.leader_changes.last
+            )  # an answer to an earlier message clears none of them
             self._answered.pop(uuid, None)
             self._wake("restarted", [*other.led.values(), *other.absent.values(), *other.followed.values()])
         return made
@@ -188,22 +191,24 @@ class Liveness:
     def receive(self, request: LivenessRequest) -> LivenessReply:
         """Take another server's message, whose sender was checked."""
         other = self._other(request.source.uuid)
-        self._heard[other.uuid] = self.world.now()
+        self._received[other.uuid] = self.world.now()
         if request.dest.start == self.identity.instance.start:
-            other.follower_news.heard(request.heard)
-        self._wake("told", [other.followed[tablet] for tablet in request.woken if tablet in other.followed])
-        names = other.follower_news.numbers
+            other.follower_changes.taken(request.taken)
+        self._wake(
+            "leader_woke", [other.followed[tablet] for tablet in request.woken if tablet in other.followed]
+        )
+        names = other.follower_changes.numbers
         return LivenessReply(
             self.identity.instance,
             woken=tuple(tablet for tablet in names if tablet not in other.followed),
-            resting=tuple(tablet for tablet in names if tablet in other.followed),
-            upto=other.follower_news.last,
+            quiescent=tuple(tablet for tablet in names if tablet in other.followed),
+            upto=other.follower_changes.last,
         )
 
     async def _exchange(self, other: Other) -> None:
-        news, sent_at = other.leader_news, self.world.now()
+        changes, sent_at = other.leader_changes, self.world.now()
         instance, known = self.identity.instance, self.identity.others.known(other.uuid)
-        request = LivenessRequest(instance, known, tuple(news.numbers), news.last, other.heard)
+        request = LivenessRequest(instance, known, tuple(changes.numbers), changes.last, other.taken)
         try:
             reply = await self.world.network.call(
                 other.address, "liveness", request, LivenessReply, CALL_TIMEOUT_S
@@ -221,12 +226,12 @@ class Liveness:
     def _take(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
         """Take an answer: first for whom it does not stand, then for whom it does."""
         self._wake("woken", [other.led[tablet] for tablet in reply.woken if tablet in other.led])
-        for tablet in reply.resting:
+        for tablet in reply.quiescent:
             if tablet not in other.led:
                 self.world.faults.reached("tablet.liveness.unwanted")
-                other.leader_news.add(tablet)
-        other.heard = max(other.heard, reply.upto)
-        other.leader_news.heard(upto)
+                other.leader_changes.add(tablet)
+        other.taken = max(other.taken, reply.upto)
+        other.leader_changes.taken(upto)
         now, before = self.world.now(), self._answered.get(other.uuid)
         latest = sent_at if before is None else max(before.sent_at, sent_at)
         self._answered[other.uuid] = Answered(latest, now)
@@ -237,10 +242,14 @@ class Liveness:
 
     async def _run(self) -> None:
         while True:
-            now = self.world.now()
-            await self.world.clock.sleep(max(self._due(now) - now, self.heartbeat_s / 10))
+            began = self.world.now()
+            await self.world.clock.sleep(max(self._due(began) - began, self.heartbeat_s / 10))
             if not self.serving():
                 return
+            now = self.world.now()
+            if now - began > PAUSED_SHARE * self.silent_s:
+                self.contacts.paused_until = now
+            self.contacts.watched_at = now
             for other in list(self._others.values()):
                 self._watch(other, self.world.now())
 
@@ -251,7 +260,7 @@ class Liveness:
             if other.wanted(now):
                 due = min(due, other.sent_at + self.heartbeat_s)
             if other.followed:
-                due = min(due, self._heard[other.uuid] + self.silent_s)
+                due = min(due, self._received[other.uuid] + self.silent_s)
         return due
 
     def _watch(self, other: Other, now: float) -> None:
@@ -259,13 +268,13 @@ class Liveness:
             other.sent_at = now
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")
-        if other.followed and now >= self._heard[other.uuid] + self.silent_s:
+        if other.followed and now >= self._received[other.uuid] + self.silent_s:
             self._wake("silent", list(other.followed.values()))
         if other.led and not other.silent and now >= other.since + self.silent_s:
             other.silent = True
             for replica in list(other.led.values()):
                 if replica.state == RUNNING:
-                    self.step(replica, replica.core.tick, now)
+                    self.step(replica, replica.core.note_silence, now)
 
 
 def _stance(replica: Replica) -> Stance:
@@ -273,7 +282,7 @@ def _stance(replica: Replica) -> Stance:
 
 
 def _named(stance: Stance) -> tuple[str, ...]:
-    """The servers that the stance rests on."""
+    """The servers that the stance relies on."""
     servers = *stance.relying, *stance.absent
     return servers if stance.follows is None else (*servers, stance.follows)
 

@@ -1,7 +1,7 @@
-"""What a quiescent group rests on: the words between its replicas, and the contacts between their servers.
+"""The stance of a replica in a quiescent group, and the contacts between servers that the group relies on.
 
 A group without writes becomes quiescent: its leader and its followers send nothing, and time does not pass for them. Leases and
-elections then rest on messages between servers (liveness.py), one for each pair of servers and interval, for any number of groups.
+elections then rely on messages between servers (liveness.py), one for each pair of servers and interval, for any number of groups.
 A core reads the contacts before every event, so it never decides on less than it knew when it became quiescent.
 
 Sources: CockroachDB's quiescence and store liveness, TiKV's hibernated regions.
@@ -43,10 +43,14 @@ class Answered(NamedTuple):
 
 @dataclass(eq=False)
 class Contacts:
-    """The contacts with other servers (by uuid), as cores see them. `heard`: when the latest liveness message of a server came."""
+    """The contacts with other servers (by uuid), as cores see them. `received`: when the latest liveness message of a server came.
+    `paused_until`: the end of this process's last pause, in which it could take no answers. `watched_at`: when this server last
+    watched for pauses, which it does every heartbeat's time."""
 
     answered: Mapping[str, Answered]
-    heard: Mapping[str, float]
+    received: Mapping[str, float]
+    paused_until: float = float("-inf")
+    watched_at: float = float("inf")
 
 
 NO_CONTACTS = Contacts(MappingProxyType({}), MappingProxyType({}))

@@ -16,6 +16,7 @@ from ebla.actors.replication.appointments import appointed, next_members, requir
 from ebla.actors.replication.configuration import FIRST_BALLOT, PRE_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.quiescence import AWAKE, NO_CONTACTS, Contacts
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from ebla.actors.tablet.pacifica.primary import Primary
 from ebla.actors.tablet.stream.matching import contradicts
@@ -44,8 +45,11 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         now: float,
         *,
         commit_index: int = 0,
+        contacts: Contacts = NO_CONTACTS,
     ) -> None:
-        super().__init__(tablet, me, hard_state, configuration, log, now, commit_index=commit_index)
+        super().__init__(
+            tablet, me, hard_state, configuration, log, now, commit_index=commit_index, contacts=contacts
+        )
         if self.term < log.last_term:
             # Entries may reach the disk before the record of their ballot. This replica may have led it.
             self._enter(log.last_term, None)
@@ -86,14 +90,17 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         return None
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        return self._lead.health(now, failed_s) if self._lead else {}
+        if self._lead is None:
+            return {}
+        self._lead.note_contacts(self._contacts)
+        return self._lead.health(now, failed_s)
 
     def next_wake(self, now: float) -> float:
         lead = self._lead
         if self._unsaved:
             return now
-        if lead is None:
-            return float("inf")
+        if lead is None or self.stance.quiescent:
+            return float("inf")  # a server that is silent, and the end of the lease, are events
         due = [lead.sends_at(now), self._leases.until]
         if lead.transfer:
             due.append(lead.transfer.deadline)
@@ -130,7 +137,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
     # -- time
 
     def _pass_time(self, now: float) -> None:
-        if self._lead is not None and now - self._now > self.limits.pause_s:
+        watched_at = self._contacts.watched_at if self.stance.quiescent else self._now
+        if self._lead is not None and now - watched_at > self.limits.pause_s:
             self._lead.paused(now)
         super()._pass_time(now)
 
@@ -228,6 +236,7 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
                 f"tablet {self.tablet} has {voters} members and takes writes with {least}; try again when a learner "
                 "has caught up"
             )
+        self._wake()
         return self.log.append(self.term, payload_bytes), self.term
 
     def read_index(self, now: float) -> int:
@@ -264,6 +273,7 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         if not lead.may_succeed(chosen):
             others = [peer.uuid for peer in self.configuration.voters() if peer.uuid != self.me]
             raise InvalidArgument(f"{chosen} is no secondary of tablet {self.tablet}; name one of {others}")
+        self._wake()
         lead.transfer = Transfer(chosen, self._now + self.limits.handover_s)
         self._note(f"handing over to {chosen}")
         self._continue_transfer(lead)
@@ -294,8 +304,10 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             # A former voter does not know of each of its entries whether it was acknowledged. All of them are kept:
             # the copy that replaces this replica puts its data into quarantine.
             self._note(f"has entries that {request.leader} has given up, or may have")
+            self._wake()
             return self._append_reply(False, 0, 0, STRANDED)
         answer = self._match(request)
+        self._consider_quiescence(request, answer)
         if request.commit_index > self.last_index:
             self._lacks = request.unsafe, request.commit_index
         return answer
@@ -316,9 +328,13 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         member = self.configuration.peer(peer)
         if member is not None and member.kind == PRE_VOTER and self.asked is None:
             lead.joins(now, peer, sent.at, plan.commit_index)
+        if plan.quiesce and answer.quiescent:
+            progress.quiesces(now, plan, self.last_index)
         self._advance_commit()
         self._continue_transfer(lead)
         self._consider(lead)
+        if self.stance is not AWAKE:
+            self._settle()
 
     def failed(
         self, now: float, peer: str, sent: Sent, delivered: bool | None, refusal: str | None = None
@@ -335,6 +351,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             return
         self._unanswered(lead, peer, plan, delivered, refusal)
         self._consider(lead)
+        if self.stance is not AWAKE:
+            self._settle()
 
     # -- commits
 
@@ -377,6 +395,9 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
 
     def _ask(self, configuration: Configuration) -> Configuration:
         assert self.asked is None, ("one request at a time", self.asked)
+        self._wake()
+        if self._lead is not None:
+            self._lead.changing = True
         held = self.committed_configuration.index if self.commit_index else FIRST_BALLOT
         settled = max(self.configuration.settled, held)
         self.asked = configuration = replace(configuration, settled=settled)
@@ -405,12 +426,14 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         order in a later ballot makes this replica lead again."""
         assert self._lead is not None, "only a primary steps down"
         self.leader = self.asked = self._lead = None
+        self.stance = AWAKE
         self._set_role(FOLLOWER, why)
 
     def _become_follower(self, why: str, ballot: int, primary: str | None) -> None:
         """Enter a later ballot, which another replica leads."""
         self._enter(ballot, primary)
         self.leader = self.asked = self._lead = None
+        self.stance = AWAKE
         self._set_role(FOLLOWER, why)
 
     def _enter(self, ballot: int, primary: str | None) -> None:

@@ -22,6 +22,7 @@ from ebla.actors.tablet.engine.member_changes import (
     in_force,
     require_unmoved,
 )
+from ebla.actors.tablet.engine.quiescence import Contacts
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.options import TabletServerOptions
@@ -34,15 +35,19 @@ from ebla.storage.errors import InvalidArgument
 class Pacifica:
     """`leases`: of this server, shared by all its replicas."""
 
-    def __init__(self, world: World, me: str, options: TabletServerOptions, leases: Lease) -> None:
+    def __init__(
+        self, world: World, me: str, options: TabletServerOptions, leases: Lease, contacts: Contacts
+    ) -> None:
         self.world = world
         self.me = me
         self.leases = leases
+        self.contacts = contacts
         self.poll_s = options.poll_s
         silent_s = max(options.election_s_min, 4 * options.leader_heartbeat_s)
         self.limits = PacificaLimits(
             heartbeat_s=options.leader_heartbeat_s,
             append_bytes_max=options.append_bytes_max,
+            quiesce_after_s=options.quiesce_after_s,
             silent_s=silent_s,
             stalled_s=3 * silent_s,
             handover_s=silent_s,
@@ -112,6 +117,7 @@ class Pacifica:
             self.leases,
             self.world.now(),
             commit_index=commit_index,
+            contacts=self.contacts,
         )
 
     def voter(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.quiescence import Contacts
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from ebla.actors.tablet.stream.peers import Peers
 from ebla.actors.tablet.stream.progress import LAGGING
@@ -46,6 +47,7 @@ class Primary(Peers):
         inherited: int,
     ) -> None:
         self.inherited = inherited
+        self.changing = False  # a request to the master is under way
         self.joining: dict[str, None] = {}
         self._watching_since = now  # without a pause of this process
         self._limits = limits
@@ -68,7 +70,7 @@ class Primary(Peers):
         """Continue in a new ballot, with what is known of the peers. No other replica led in between, so their logs
         still hold what they acknowledged; answers to messages of the ballot before do not count."""
         assert ballot > self.term, ("ballots ascend", ballot, self.term)
-        self.term = ballot
+        self.term, self.changing = ballot, False
         for peer in self.peers.values():
             peer.begin_term()
 
@@ -121,6 +123,16 @@ class Primary(Peers):
         at = [self.fails_at(uuid, self._limits.stalled_s) for uuid in self._voters if uuid != self.me]
         at = [time for time in at if time > now] + [self._leaves_at(uuid) for uuid in self.joining]
         return min(at, default=float("inf"))
+
+    # -- quiescence
+
+    def note_contacts(self, contacts: Contacts) -> None:
+        super().note_contacts(contacts)
+        self._watching_since = max(self._watching_since, contacts.paused_until)
+
+    def _may_quiesce(self, now: float, commit_index: int, own_durable: int) -> bool:
+        idle = not self.joining and not self.changing
+        return idle and super()._may_quiesce(now, commit_index, own_durable)
 
     # -- learners
 

@@ -67,13 +67,17 @@ class RaftCore(RaftState):
             self._ask(self._poll, self._poll.due(now))
         assert self._lead is None or self._poll is None, ("a leader holds no election", self.role)
 
+    def note_silence(self, now: float) -> None:
+        """Stay quiescent as long as a majority answers, so that the loss of one server wakes no leader on the others."""
+        self.tick(now)
+
     # -- the leader's verbs
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         self._pass_time(now)
         assert kind != CONFIG, "configurations go through propose_configuration"
         lead = self._accepting_leader()
-        self._wake_peers()
+        self._wake()
         index = self.log.append(self.term, payload_bytes)
         assert index > lead.noop, ("a term begins with the leader's own entry", index, lead.noop)
         return index, self.term
@@ -237,11 +241,10 @@ class RaftCore(RaftState):
         self.timer.note_leader(self._now)
         if crossing and contradicts(self.log, self.commit_index, request):
             self._note(f"has committed entries that {request.leader} has given up, or may have")
-            self._follow_awake()
+            self._wake()
             return self._append_reply(False, 0, 0, STRANDED)
         answer = self._match(request)
-        agrees = isinstance(answer, Pending) and request.previous_index == self.log.last_index
-        self._consider_rest(asked=request.quiesce and agrees)
+        self._consider_quiescence(request, answer)
         return answer
 
     # -- the other side of a forced configuration: see forced.py
@@ -370,7 +373,7 @@ class RaftCore(RaftState):
             "a leader hands over to a voter",
             successor,
         )
-        self._wake_peers()
+        self._wake()
         lead.transfer = Transfer(successor, self._now + self.limits.election_s_min)
         self._note(f"handing over to {successor}")
         self._continue_transfer()

@@ -48,6 +48,7 @@ class ElectionTimer:
         self._limits = limits
         self._random = random
         self.failures = 0
+        self._noted_at = now  # when the leader, or its server, last sent a message that arrived
         self.withheld_until = now if fresh else now + limits.election_s_min
         self.deadline = now
         if fresh and not alone:
@@ -67,15 +68,19 @@ class ElectionTimer:
 
     def note_leader(self, now: float) -> None:
         self.failures = 0
+        self._noted_at = now
         self.withheld_until = max(self.withheld_until, now + self._limits.election_s_min)
         self.reset(now)
         kept = self.withheld_until
         assert kept >= now + self._limits.election_s_min, ("a promise to a leader is kept", kept, now)
 
-    def heard(self, at: float) -> None:
-        """Keep the promise to a quiescent leader, whose server was heard of then."""
-        self.failures = 0
+    def note_server(self, at: float) -> None:
+        """Keep the promise to a quiescent leader, whose server sent a message that arrived then."""
+        self._noted_at = max(self._noted_at, at)
         self.withheld_until = max(self.withheld_until, at + self._limits.election_s_min)
+
+    def resume(self) -> None:
+        self.reset(self._noted_at)
 
     def election_failed(self, now: float, *, contested: bool) -> None:
         """Back off only from rivals. If not even a majority answered there is no rival, and the

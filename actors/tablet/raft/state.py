@@ -10,7 +10,7 @@ from ebla.actors.messages.raft import HardState, RaftView, TimeoutNow, VoteReque
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.engine.quiescence import AWAKE, NO_CONTACTS, Contacts, Stance
+from ebla.actors.tablet.engine.quiescence import AWAKE, NO_CONTACTS, Contacts
 from ebla.actors.tablet.raft import forced
 from ebla.actors.tablet.raft.election import ElectionTimer, Poll
 from ebla.actors.tablet.raft.events import PRE_CANDIDATE, RaftLimits
@@ -35,14 +35,15 @@ class RaftState(MemberState[HardState, Leadership]):
         contacts: Contacts = NO_CONTACTS,
     ) -> None:
         known = max(commit_index, configuration.index)
-        super().__init__(tablet, me, hard_state, configuration, log, now, commit_index=known)
+        super().__init__(
+            tablet, me, hard_state, configuration, log, now, commit_index=known, contacts=contacts
+        )
         assert hard_state.vote is None or hard_state.term > 0, ("a vote has its term", hard_state)
         if hard_state.term < log.last_term:
             # Entries may reach the disk before the hard state of their term, but no answer leaves
             # before both: so no candidate has our vote in that term, and none gets it.
             self._set_hard_state(HardState(log.last_term))
         self.limits = limits
-        self._contacts = contacts
         self.superseded_by = 0  # the greatest forced epoch that others reported as committed: see forced.py
         self._random = random
         self._poll: Poll | None = None
@@ -86,14 +87,14 @@ class RaftState(MemberState[HardState, Leadership]):
     def health(self, now: float, failed_s: float) -> dict[str, str]:
         if self._lead is None:
             return {}
-        self._lead.heard_of(self._contacts)
+        self._lead.note_contacts(self._contacts)
         return self._lead.health(now, failed_s)
 
     def next_wake(self, now: float) -> float:
         if self._letters or self._unsaved:
             return now
         if self._lead:
-            self._lead.heard_of(self._contacts)
+            self._lead.note_contacts(self._contacts)
             return self._lead.next_wake(now)
         if self.stance.quiescent:
             return float("inf")
@@ -112,11 +113,6 @@ class RaftState(MemberState[HardState, Leadership]):
         assert self._abdication is None or self.role == FOLLOWER, ("a follower awaits its successor", known)
         campaigns = self.role in (PRE_CANDIDATE, CANDIDATE)
         assert (self._poll is not None) == campaigns, ("a candidate has a poll", known)
-        if self.stance.quiescent:
-            ends = (self.commit_index, self.durable_index, self.log.last_index)
-            assert len(set(ends)) == 1, ("nothing is left to do in a quiescent group", known, ends)
-            follows = self.leader if self._lead is None else None
-            assert self.stance.follows == follows, ("a quiescent follower has a leader", known, self.stance)
 
     # -- effects
 
@@ -130,43 +126,16 @@ class RaftState(MemberState[HardState, Leadership]):
 
     # -- quiescence
 
-    def wake(self, now: float) -> None:
-        self._pass_time(now)
-        self._wake()
-
     def _pass_time(self, now: float) -> None:
         super()._pass_time(now)
-        if self.stance.quiescent:
-            self._hear()
-
-    def _hear(self) -> None:
-        """Take what this server has heard of the others since: it stands for the messages of the group."""
-        if self._lead is not None:
-            self._lead.heard_of(self._contacts)
-        elif self.leader is not None:
-            self.timer.heard(self._contacts.heard.get(self.leader, self._now))
-
-    def _consider_rest(self, *, asked: bool) -> None:
-        """Become a quiescent follower if the leader asks for it and nothing is left to do; otherwise be awake."""
-        if not asked or not self.commit_index == self.durable_index == self.log.last_index:
-            self._follow_awake()
-        elif not self.stance.quiescent:
-            self.stance = Stance(quiescent=True, follows=self.leader)
-
-    def _follow_awake(self) -> None:
-        """End our quiescence because of a message from the leader itself."""
-        if self.stance.quiescent:
-            self._wake()
-            self.timer.note_leader(self._now)
+        if self.stance.follows is not None:
+            self.timer.note_server(self._contacts.received.get(self.stance.follows, now))
 
     def _wake(self) -> None:
-        """Watch for ourselves again. A follower's patience with its leader counts from the last message of its server."""
-        if self._lead is not None:
-            self._wake_peers()
-        elif self.stance is not AWAKE:
-            assert self.leader is not None, ("a quiescent follower has a leader", self.stance)
-            self.stance = AWAKE
-            self.timer.reset(min(self._contacts.heard.get(self.leader, self._now), self._now))
+        """A follower watches for itself again; its patience counts from the last message of its leader, or of its server."""
+        if self.stance.follows is not None:
+            self.timer.resume()
+        super()._wake()
 
     # -- roles
 

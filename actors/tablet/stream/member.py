@@ -18,7 +18,7 @@ from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.core import FOLLOWER, Effects, Offer, Pending, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.engine.quiescence import AWAKE
+from ebla.actors.tablet.engine.quiescence import AWAKE, Contacts, Stance
 from ebla.actors.tablet.stream.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.stream.peers import Peers
 from ebla.actors.tablet.stream.plan import AppendPlan
@@ -46,6 +46,7 @@ class MemberState(ABC, Generic[Record, Lead]):
         now: float,
         *,
         commit_index: int,
+        contacts: Contacts,
     ) -> None:
         self.tablet = tablet
         self.me = me
@@ -59,6 +60,7 @@ class MemberState(ABC, Generic[Record, Lead]):
         self.configuration = self._active_configuration()
         self.asked: Configuration | None = None
         self.stance = AWAKE
+        self._contacts = contacts
         self.hard_state = hard_state
         self.term = hard_state.term
         self._unsaved = False
@@ -131,6 +133,11 @@ class MemberState(ABC, Generic[Record, Lead]):
             assert self.leader == self.me, ("a leader follows no other", known, self.leader)
             assert self._is_voter(), ("a leader is a voter", known, self.configuration)
             self._lead.validate(log.last_index, known)
+        if self.stance.quiescent:
+            ends = {self.commit_index, self.durable_index, log.last_index}
+            assert len(ends) == 1, ("nothing is left to do in a quiescent group", known, ends)
+            follows = self.leader if self._lead is None else None
+            assert self.stance.follows == follows, ("a quiescent follower has a leader", known, self.stance)
 
     # -- a leader's messages
 
@@ -267,26 +274,38 @@ class MemberState(ABC, Generic[Record, Lead]):
             self.role = self._became = role
             self._note(f"{role}: {why}")
 
-    # -- quiescence
+    # -- quiescence: see engine/quiescence.py
 
     def wake(self, now: float) -> None:
         """Be quiescent no longer: see GroupCore."""
         self._pass_time(now)
-        self._wake_peers()
+        self._wake()
+
+    def note_silence(self, now: float) -> None:
+        """Be quiescent no longer, to find out whether that peer keeps up: see GroupCore."""
+        self.wake(now)
+
+    def _wake(self) -> None:
+        """Be quiescent no longer; as a leader, rely on no peer that is."""
+        if self.stance is not AWAKE:
+            self.stance = AWAKE
+            if self._lead is not None:
+                self._lead.wake(self._now)
 
     def _settle(self) -> None:
-        """Update a leader's stance, after a change of what it knows of its peers."""
-        if self._lead is None:
-            return
-        stance = self._lead.stance(self._now, self.commit_index, self.durable_index)
-        if stance != self.stance:
-            self.stance = stance
+        """Update a leader's stance after a change of what it knows of its peers."""
+        if self._lead is not None:
+            stance = self._lead.stance(self._now, self.commit_index, self.durable_index)
+            self.stance = self.stance if stance == self.stance else stance
 
-    def _wake_peers(self) -> None:
-        """End the quiescence of the group that this replica leads, and its preparation."""
-        if self._lead is not None and self.stance is not AWAKE:
-            self._lead.wake(self._now)
-            self.stance = AWAKE
+    def _consider_quiescence(self, request: AppendRequest, answer: Pending | AppendReply) -> None:
+        """Become a quiescent follower if the leader asks for it and nothing is left to do; otherwise be awake."""
+        last = self.log.last_index
+        agrees = request.quiesce and isinstance(answer, Pending) and request.previous_index == last
+        if not agrees or not self.commit_index == self.durable_index == last:
+            self._wake()
+        elif not self.stance.quiescent:
+            self.stance = Stance(quiescent=True, follows=self.leader)
 
     # -- log and configuration
 
@@ -338,7 +357,7 @@ class MemberState(ABC, Generic[Record, Lead]):
     def _append_configuration(self, configuration: Configuration) -> None:
         """Append a configuration as an entry of the core's own, which the caller creates."""
         assert self._configured is None, "take() is called between two configurations"
-        self._wake_peers()
+        self._wake()
         payload = msgspec.msgpack.encode(configuration)
         self._configured = self.log.append(self.term, len(payload), payload), self.term, payload
         self._adopt_configuration()
@@ -352,6 +371,8 @@ class MemberState(ABC, Generic[Record, Lead]):
     def _pass_time(self, now: float) -> None:
         if now > self._now:
             self._now = now
+        if self._lead is not None and self.stance.quiescent:
+            self._lead.note_contacts(self._contacts)
 
     def _next_number(self) -> int:
         self._number += 1

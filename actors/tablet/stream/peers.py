@@ -176,9 +176,10 @@ class Peers:
         for peer in self.peers.values():
             peer.wake()
 
-    def heard_of(self, contacts: Contacts) -> None:
+    def note_contacts(self, contacts: Contacts) -> None:
+        """Take the contacts between servers as messages of the quiescent peers."""
         for uuid, peer in self.peers.items():
-            peer.heard_of(contacts, uuid)
+            peer.note_contacts(contacts, uuid)
 
     def _may_quiesce(self, now: float, commit_index: int, own_durable: int) -> bool:
         """Whether there have been no writes for long, and each peer that answers holds all of the log, which is committed."""

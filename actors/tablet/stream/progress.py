@@ -184,12 +184,12 @@ class Progress:
         return self.state == REPLICATE and self.match == last_index
 
     def quiesces(self, now: float, plan: AppendPlan, last_index: int) -> None:
-        """Note that the peer answered this message as quiescent. The answer to a message of an earlier rest does not count."""
+        """Note that the peer answered this message as quiescent. The answer to a message of an earlier quiescence does not count."""
         asked = self.asked_to_quiesce
         if asked is not None and plan.number >= asked and self.holds_all(last_index):
             self.quiescent_since = now
 
-    def heard_of(self, contacts: Contacts, uuid: str) -> None:
+    def note_contacts(self, contacts: Contacts, uuid: str) -> None:
         """Take the answers of the peer's server to liveness messages as answers of the quiescent peer."""
         answered = contacts.answered.get(uuid)
         if self.quiescent_since is None or answered is None or answered.sent_at < self.quiescent_since:

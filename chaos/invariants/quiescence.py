@@ -1,8 +1,8 @@
-"""Quiescent replicas rest on each other.
+"""Quiescent replicas rely on each other.
 
 quiescent_followers_have_leaders   a replica may follow a leader that has ended, or leads no more, for as long as messages may be
                                    late; but not for ever, although nothing wakes it but messages between servers
-leaders_learn_who_woke             a leader relies on a follower that is awake only as long as it has not taken the news of that,
+leaders_learn_who_woke             a leader relies on a follower that is awake only as long as it has not learned of that,
                                    or of the server's restart; until then no answer of the server counts for the follower
 """
 
@@ -54,22 +54,22 @@ def leaders_learn_who_woke(servers: Iterable[TabletServer]) -> None:
                 continue
             for uuid in stance.relying:
                 other = by_uuid.get(uuid)
-                assert other is None or _rests_or_tells(server, replica, other), (
+                assert other is None or _quiescent_or_reported(server, replica, other), (
                     f"{server.world.address} relies on {other.world.address} in tablet {replica.tablet}, which is awake there"
                 )
 
 
-def _rests_or_tells(server: TabletServer, leader: Replica, other: TabletServer) -> bool:
+def _quiescent_or_reported(server: TabletServer, leader: Replica, other: TabletServer) -> bool:
     if server.rounds.liveness.met(other.instance.uuid) != other.instance.start:
         return True  # it will learn of the restart
     follower = other.replicas.get(leader.tablet)
-    rests = (
+    quiescent = (
         follower is not None
         and follower.state == RUNNING
         and follower.core.stance.follows == server.instance.uuid
         and follower.core.term == leader.core.term
     )
-    return rests or leader.tablet in other.rounds.liveness.news_for(server.instance.uuid)
+    return quiescent or leader.tablet in other.rounds.liveness.changes_for(server.instance.uuid)
 
 
 def _leads(server: TabletServer | None, follower: Replica) -> bool:
