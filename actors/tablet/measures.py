@@ -140,6 +140,12 @@ STATE: Sheet[Now] = Sheet(
         lambda now: now.server.scrubber.due_count(),
     ),
     gauge(
+        "tablet_quiescent",
+        "replicas",
+        "replicas without writes, which send nothing",
+        lambda now: sum(r.core.stance.quiescent for r in now.running),
+    ),
+    gauge(
         "tablet_unapplied_entries_max",
         "entries",
         "committed entries that are not applied, of the replica with most",

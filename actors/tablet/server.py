@@ -161,9 +161,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         jobs: dict[str, Job] = {}
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
         self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._changed)
-        self.recovery = Recovery(
-            self.world, self.options, self.replicas, self.rounds.ticking, self.rounds.stirred
-        )
+        self.recovery = Recovery(self.world, self.options, self.replicas, self.rounds)
         self.reporters = [self._reporter(master) for master in self.options.masters]
 
     def _liveness(self) -> Liveness:

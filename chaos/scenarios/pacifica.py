@@ -23,7 +23,7 @@ LIMITS = DetectorLimits(beacon_s=0.5, lease_s=2.0, grace_s=2.5)
 SERVER = {"beacon_s": LIMITS.beacon_s, "beacon_lease_s": LIMITS.lease_s}
 
 # Of these, every commit runs the first ones.
-FIRST = ("registers", "churn", "elections", "leases", "masters", "everything", "disks", "full-disks")
+FIRST = ("registers", "churn", "quiet", "elections", "leases", "masters", "everything", "disks", "full-disks")
 
 
 def with_pacifica(scenarios: Iterable[Scenario]) -> Iterator[Scenario]:

@@ -81,4 +81,11 @@ CLOCKS = {"clock_rate": 2.0, "clock_jump": 1.0}
 DISKS = rates(
     "rot 2, misdirect 1, stale 0.5, fail_sync 0.5, full_disk 1, slow_disk 1, lose_disk 0.3, old_copy 0.5"
 )
+IDLE = {
+    **rates(
+        "crash 1.5, stop 0.5, pause 3, zombie 1, isolate 2, cut 2, cut_one_way 3, lose 1, repeat 1, delay 3"
+    ),
+    **rates("clock_rate 2, slow_disk 0.5"),
+    **ENVELOPES,
+}
 ELECTIONS = rates("crash 4, crash_point 6, blackout 2, isolate 4, split 4, slow_disk 6, lose 1")

@@ -26,6 +26,7 @@ from ebla.chaos.scenarios.scenario import (
     DISKS,
     ELECTIONS,
     ENVELOPES,
+    IDLE,
     NETWORK,
     PROCESSES,
     Scenario,
@@ -103,13 +104,7 @@ _ALL = (
     ),
     Scenario(  # most groups are idle
         "quiet",
-        {
-            **rates(
-                "crash 1.5, stop 0.5, pause 3, zombie 1, isolate 2, cut 2, cut_one_way 3, lose 1, repeat 1, delay 3"
-            ),
-            **rates("clock_rate 2, slow_disk 0.5"),
-            **ENVELOPES,
-        },
+        IDLE,
         lambda: [Registers(keys=6, tablets=8), Churn(HAND_OVERS)],
         small(server={"quiesce_after_s": 0.25}),
         duration_s=10.0,

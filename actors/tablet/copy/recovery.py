@@ -47,6 +47,7 @@ from ebla.actors.replication.health import (
 )
 from ebla.actors.tablet.engine.core import NEVER, GroupCore
 from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
@@ -78,21 +79,13 @@ class Attempt:
 
 
 class Recovery:
-    """`ticking`: the replicas for which time passes. `changed`: takes those whose view of their peers' health has changed."""
-
     def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        replicas: Mapping[str, Replica],
-        ticking: Mapping[str, Replica],
-        changed: dict[str, Replica],
+        self, world: World, options: TabletServerOptions, replicas: Mapping[str, Replica], rounds: Rounds
     ) -> None:
         self.world = world
         self.options = options
         self.replicas = replicas
-        self.ticking = ticking
-        self.changed = changed
+        self.rounds = rounds
         self.calls = 0
         self._calls_to: dict[str, int] = {}  # by the peer's uuid: calls under way
         self._attempts: dict[tuple[str, str], Attempt] = {}  # tablet, peer
@@ -109,7 +102,7 @@ class Recovery:
         """Decide which requests to send, without waiting. Only the silence of a server changes what a quiescent leader knows."""
         kept: dict[tuple[str, str], Attempt] = {}
         due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
-        for replica in (self.replicas if everything else self.ticking).values():
+        for replica in (self.replicas if everything else self.rounds.ticking).values():
             if not replica.leads:
                 replica.health = {}
                 continue
@@ -117,7 +110,7 @@ class Recovery:
             health = core.health(now, self.options.follower_failed_s)
             if health != replica.health:
                 replica.health = health
-                self.changed[replica.tablet] = replica
+                self.rounds.stirred[replica.tablet] = replica
             for uuid, state in health.items():
                 if state in (HEALTHY, LOST):
                     continue

@@ -26,9 +26,8 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 IN_FLIGHT_MAX = 4  # liveness messages to one server
-PAUSED_SHARE = (
-    0.75  # of an election timeout: a loop that sleeps longer was paused, and could not take answers
-)
+# Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
+PAUSED_SHARE = 0.75
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -115,16 +114,6 @@ class Liveness:
             self._stances[replica] = stance
         self._change(replica, before, stance)
 
-    # -- views
-
-    def met(self, uuid: str) -> str:
-        """The incarnation of the server that is known here; "" if it is not known."""
-        return self._others[uuid].start if uuid in self._others else ""
-
-    def changes_for(self, uuid: str) -> list[str]:
-        """The tablets whose follower here has changed its stance, until the server knows."""
-        return list(self._others[uuid].follower_changes.numbers) if uuid in self._others else []
-
     def _before(self, replica: Replica) -> Stance:
         return self._stances.get(replica, AWAKE)
 
@@ -173,9 +162,8 @@ class Liveness:
         self._others[uuid] = made = Other(uuid, start)
         if other is not None:
             made.since, made.in_flight, made.address = other.since, other.in_flight, other.address
-            made.leader_changes.last = (
-                other.leader_changes.last
-            )  # an answer to an earlier message clears none of them
+            # The numbers go on, so that an answer to an earlier message clears no later change.
+            made.leader_changes.last = other.leader_changes.last
             self._answered.pop(uuid, None)
             self._wake("restarted", [*other.led.values(), *other.absent.values(), *other.followed.values()])
         return made
@@ -185,6 +173,16 @@ class Liveness:
             if replica.state == RUNNING and replica.core.stance is not AWAKE:
                 self.world.faults.reached(f"tablet.liveness.{why}")
                 self.step(replica, replica.core.wake, self.world.now())
+
+    # -- views
+
+    def met(self, uuid: str) -> str:
+        """The incarnation of the server that is known here; "" if it is not known."""
+        return self._others[uuid].start if uuid in self._others else ""
+
+    def changes_for(self, uuid: str) -> list[str]:
+        """The tablets whose follower here has changed its stance, until the server knows."""
+        return list(self._others[uuid].follower_changes.numbers) if uuid in self._others else []
 
     # -- messages
 
@@ -224,7 +222,7 @@ class Liveness:
             assert 0 <= now_known.in_flight < IN_FLIGHT_MAX, ("each message has a place", now_known.in_flight)
 
     def _take(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
-        """Take an answer: first for whom it does not stand, then for whom it does."""
+        """Take an answer. The replicas for which it does not count wake before it counts for the others."""
         self._wake("woken", [other.led[tablet] for tablet in reply.woken if tablet in other.led])
         for tablet in reply.quiescent:
             if tablet not in other.led:

@@ -56,10 +56,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         self.limits = limits
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
-        self._lacks = (
-            0,
-            0,
-        )  # forced epoch and index of the last entry that a primary has committed, and that was not here
+        # Forced epoch and index of the last entry that a primary has committed, and that was not here.
+        self._lacks = (0, 0)
 
     # -- views
 
@@ -425,13 +423,14 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         """Stop to lead, in the same ballot. A request that is under way may be granted still, but not to us: only an
         order in a later ballot makes this replica lead again."""
         assert self._lead is not None, "only a primary steps down"
-        self.leader = self.asked = self._lead = None
-        self.stance = AWAKE
-        self._set_role(FOLLOWER, why)
+        self._follow(why)
 
     def _become_follower(self, why: str, ballot: int, primary: str | None) -> None:
         """Enter a later ballot, which another replica leads."""
         self._enter(ballot, primary)
+        self._follow(why)
+
+    def _follow(self, why: str) -> None:
         self.leader = self.asked = self._lead = None
         self.stance = AWAKE
         self._set_role(FOLLOWER, why)
