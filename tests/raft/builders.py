@@ -11,6 +11,7 @@ from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import Effects, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.quiescence import NO_CONTACTS, Contacts
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.stream.plan import AppendPlan
@@ -43,6 +44,7 @@ def core(
     limits: RaftLimits | None = None,
     commit_index: int = 0,
     random: Random | None = None,
+    contacts: Contacts = NO_CONTACTS,
 ) -> RaftCore:
     """A replica with one entry per digit of `terms`, just started."""
     log = LogIndex()
@@ -59,6 +61,7 @@ def core(
         random or Shortest(0),
         now,
         commit_index=commit_index,
+        contacts=contacts,
     )
 
 
