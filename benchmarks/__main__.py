@@ -24,7 +24,7 @@ from typing import Any
 import ray
 
 import ebla
-from benchmarks import beacons, commands, copies, etcd, loads, logs, masters, pacifica, rereplication
+from benchmarks import beacons, commands, copies, etcd, loads, logs, masters, pacifica, rereplication, scale
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Echo, Floor
 from benchmarks.reassignment import reassignment
@@ -354,6 +354,7 @@ def repair() -> Iterator[Figure]:
 ALONE: dict[str, Callable[[], Iterable[Figure]]] = {  # each on a deployment of its own
     "repair": repair,
     "ledgers": rereplication.figures,
+    "scale": scale.figures,
 }
 
 
