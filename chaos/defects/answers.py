@@ -37,7 +37,7 @@ def answers_not_stored(self: Results, pending: object) -> list[Any]:
     return []
 
 
-@defect("crowds", 60, Results, "record", seed=0)
+@defect("crowds", 60, Results, "record", seed=3)
 def open_request_forgotten(
     original: Any, self: Results, client: bytes, sequence: int, first_incomplete: int, *rest: Any
 ) -> None:

@@ -38,6 +38,9 @@ LATE_AND_UNHEARD = (
     ),
 )
 
+# A host is down for almost the whole run.
+ONE_HOST_DOWN = (Fault(1.5, "crash", ("host-1",), 10.0),)
+
 # Every message arrives twice, and some are late. Masters die, and journal nodes are cut off from the next master once it
 # has begun, so that no node still knows its lease when its requests arrive again.
 LATE_PROMISES = (

@@ -17,7 +17,7 @@ from ebla.actors.tablet.raft.core import RaftCore
 from ebla.chaos.defects.defect import GIVEN_UP_AND_BACK, defect
 
 
-@defect("disasters", 20, RaftCore, "receive", seed=1, faults=GIVEN_UP_AND_BACK)
+@defect("disasters", 20, RaftCore, "receive", seed=3, faults=GIVEN_UP_AND_BACK)
 def mark_ignored(self: RaftCore, now: float, sender: str, request: Request) -> Any:
     """A survivor accepts messages of replicas that a forced configuration gave up."""
     self._pass_time(now)
@@ -61,7 +61,7 @@ def forced_in_the_next_term(known: int, random: object) -> int:
     return known + 1
 
 
-@defect("disasters", 20, RaftCore, "_refused_as_forced", seed=1, faults=GIVEN_UP_AND_BACK)
+@defect("disasters", 20, RaftCore, "_refused_as_forced", seed=3, faults=GIVEN_UP_AND_BACK)
 def given_up_leads_on(self: RaftCore, peer: str, sent: Any, answer: Answer) -> None:
     """A replica leads on after it learned that it was given up."""
     self.failed(self._now, peer, sent, True)

@@ -33,7 +33,7 @@ def ends_on_a_full_disk() -> list[Swap]:
 
 
 # The writes of a start are not postponed.
-@defect("full-disks", 40, seed=8)
+@defect("full-disks", 40, seed=27)
 def start_needs_space() -> list[Swap]:
     """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
     there."""
@@ -64,7 +64,7 @@ def hung_leader_leads_on(self: Leadership) -> float:
 
 
 # Replicas of a server that stops go on to send heartbeats and to campaign until its flushes end.
-@defect("hangs", 20, TabletServer, "_tick", seed=1, faults=CRASHES_BESIDE_A_STOP)
+@defect("hangs", 20, TabletServer, "_tick", seed=4, faults=CRASHES_BESIDE_A_STOP)
 async def stopped_server_leads_on(self: TabletServer) -> None:
     """A server that stops leads tablets without serving them until its flushes end."""
     while True:
@@ -73,7 +73,7 @@ async def stopped_server_leads_on(self: TabletServer) -> None:
 
 
 # The schema is not checked again after the committed entries are applied.
-@defect("alters", 100, seed=37)
+@defect("alters", 100, seed=19)
 def checked_before_the_wait() -> list[Swap]:
     """A read checks the schema before it waits for committed entries, of which one may be an alteration."""
     original_read, original_scan = admission.read, TabletServer.scan

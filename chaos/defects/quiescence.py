@@ -12,7 +12,7 @@ from ebla.actors.tablet.engine.quiescence import Answered
 from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.actors.tablet.stream.progress import Progress
-from ebla.chaos.defects.defect import LATE_AND_UNHEARD, defect
+from ebla.chaos.defects.defect import LATE_AND_UNHEARD, ONE_HOST_DOWN, defect
 
 
 @defect("quiet", 100, Liveness, "_take", seed=6, faults=LATE_AND_UNHEARD)
@@ -41,7 +41,7 @@ def changes_reported_once(original: Any, self: Liveness, request: LivenessReques
     return reply
 
 
-@defect("quiet", 100, Liveness, "_watch", seed=29)
+@defect("quiet", 100, Liveness, "_watch", seed=0, faults=ONE_HOST_DOWN)
 def quiet_follower_never_wakes(original: Any, self: Liveness, other: Other, now: float) -> None:
     """A quiescent follower does not notice that its leader's server is silent."""
     followed, other.followed = other.followed, {}
@@ -55,7 +55,7 @@ def wake_up_lost(self: Changes, tablet: str) -> None:
     self.last += 1
 
 
-@defect("quiet", 100, Liveness, "_other", seed=13)
+@defect("quiet", 100, Liveness, "_other", seed=1)
 def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> Other:
     """A leader takes the answers of a server that was started again for those of a quiescent follower."""
     other = self._others.get(uuid)
@@ -73,7 +73,7 @@ def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendP
         self.quiescent_since = now
 
 
-@defect("quiet", 100, ElectionTimer, "note_server", seed=12)
+@defect("quiet", 100, ElectionTimer, "note_server", seed=24)
 def quiet_follower_makes_no_promise(self: ElectionTimer, at: float) -> None:
     """A quiescent follower votes against the leader whose server it has just answered."""
     self.failures = 0

@@ -19,7 +19,7 @@ from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.tablet_store import TabletStore
 
 
-@defect("scans", 60, seed=13)
+@defect("scans", 60, seed=16)
 def unpinned_scan() -> list[Swap]:
     """A scan also reads rows that are flushed during the scan."""
     original = RowTree.snapshot
@@ -52,7 +52,7 @@ def log_trimmed_early() -> list[Swap]:
     return [(TabletLog, "oldest_shared_seq", lambda self: None), (TabletLog, "move", move)]
 
 
-@defect("chains", 60, TabletStore, "flush", seed=6)
+@defect("chains", 60, TabletStore, "flush", seed=8)
 async def flush_claims_too_much(original: Any, self: TabletStore) -> Any:
     """A flush stores its end position with the rows of its beginning."""
     before = self.applied
@@ -100,7 +100,7 @@ def old_copy_accepted() -> list[Swap]:
     return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
 
 
-@defect("crowds", 60, TabletStore, "flush", seed=20)
+@defect("crowds", 60, TabletStore, "flush", seed=11)
 async def frozen_beside_a_flush(original: Any, self: TabletStore) -> Any:
     """A flush drops the rows that a scan froze during the flush."""
     flushed = await original(self)
