@@ -10,7 +10,7 @@ from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
-from ebla.chaos.defects.defect import LATE_DUPLICATES, Swap, defect
+from ebla.chaos.defects.defect import LATE_COPIES, LATE_DUPLICATES, Swap, defect
 from ebla.chaos.simulation.world import WALL_START_US
 from ebla.storage.errors import EblaError
 from ebla.storage.logs.entries import Entry, Position, chained
@@ -91,7 +91,7 @@ def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
         original(self, *request)
 
 
-@defect("refusals", 400, Router, "_fail", seed=86)
+@defect("refusals", 100, Router, "_fail", seed=23, faults=LATE_COPIES)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
     """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""

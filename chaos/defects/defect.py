@@ -14,13 +14,12 @@ from ebla.chaos.scenarios.scenarios import scenario
 
 Swap = tuple[Any, str, Any]  # a class or module, the name of its attribute, the replacement
 
-# The leader is cut off from its followers, but not from its clients, while its disk is slow. Its own entries are still on
-# their way to the disk when the entries of the next leader replace them. The disk becomes slow only just before, or the
-# leader would have handed over.
+# The leader is cut off from its followers, but not from its clients, and its disk becomes slow. Its own entries are still on
+# their way to the disk when the entries of the next leader replace them.
 SLOW_AND_CUT_OFF = (
-    Fault(1.8, "slow_disk", ("host-1",), 6.7, 6.0),
     Fault(2.0, "cut", ("host-1", "host-2"), 2.6),
     Fault(2.0, "cut", ("host-1", "host-3"), 2.6),
+    Fault(2.0, "slow_disk", ("host-1",), 6.7, 6.0),
 )
 
 # Half of all messages arrive twice, and messages are up to a second late: after the sender got its answer and continued.
@@ -36,6 +35,13 @@ LATE_AND_UNHEARD = (
         for turn in range(4)
         for other in (1, 2)
     ),
+)
+
+# Messages are up to three seconds late, half of them arrive twice, and one server after the other ends and is back soon.
+LATE_COPIES = (
+    Fault(0.0, "repeat", (), 12.0, 0.5),
+    Fault(0.0, "delay", (), 12.0, 3.0),
+    *(Fault(1.0 + 1.5 * turn, "crash", (f"host-{turn % 3 + 1}",), 0.4) for turn in range(6)),
 )
 
 # A host is down for almost the whole run.

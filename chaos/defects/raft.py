@@ -23,7 +23,7 @@ from ebla.actors.tablet.stream import member
 from ebla.actors.tablet.stream.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.stream.progress import Progress
 from ebla.actors.world import rpc
-from ebla.chaos.defects.defect import SLOW_AND_CUT_OFF, Swap, defect
+from ebla.chaos.defects.defect import LATE_AND_UNHEARD, SLOW_AND_CUT_OFF, Swap, defect
 
 
 @defect("chains", 60, Leadership, "replicated_index")
@@ -111,7 +111,7 @@ def truncate_without_conflict(
     return outcome
 
 
-@defect("registers", 400, RaftCore, "durable", seed=47, faults=SLOW_AND_CUT_OFF)
+@defect("registers", 400, RaftCore, "durable", seed=31, faults=SLOW_AND_CUT_OFF)
 def stale_durability(self: RaftCore, index: int, term: int, log_epoch: int | None = None) -> None:
     """A sync that ended after a truncation counts for the entries that replaced the truncated ones."""
     if self.durable_index < index <= self.log.last_index:
@@ -136,7 +136,7 @@ def no_lease(self: RaftCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("reads", 200, RaftCore, "read_index", seed=9)
+@defect("reads", 200, RaftCore, "read_index", seed=196)
 def read_before_own_term(self: RaftCore, now: float) -> int:
     """A new leader reads before it has committed in its term."""
     self._pass_time(now)
@@ -160,7 +160,7 @@ def local_read_unasked() -> list[Swap]:
     return [(TabletServer, "read_index", rpc(read_index))]
 
 
-@defect("leases", 400, Progress, "answered", seed=152)
+@defect("leases", 60, Progress, "answered", seed=1, faults=LATE_AND_UNHEARD)
 def lease_from_answer(
     original: Any, self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply
 ) -> None:
