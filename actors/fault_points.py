@@ -161,6 +161,7 @@ MARKS = (
     "tablet.liveness.woken",
     "tablet.liveness.unwanted",
     "tablet.liveness.returned",
+    "tablet.liveness.refused",
     "tablet.copy.chunk_lost",
     "tablet.copy.session_ended",
 )

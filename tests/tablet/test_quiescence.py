@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
 from ebla.actors import errors
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER
+from ebla.chaos.simulation.medium import COMMIT_S
 from ebla.storage.errors import Corruption
 from tests.tablet.appointing import PacificaGroup, pacifica, voting
 from tests.tablet.copies import entomb, until
@@ -270,3 +272,21 @@ async def test_the_secondaries_of_a_quiescent_primary_keep_their_votes_when_its_
         await group.upsert(row(2))
         await group.sleep(ELECTION_S)
         assert {group.kinds()[host] for host in others} == {VOTER}
+
+
+@simulated(**QUIESCES, follower_failed_s=4.0)
+async def test_a_server_that_is_starting_is_not_taken_for_a_silent_one(group: Group) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    leader, other, starting = await group.roles()
+    uuid = group.uuid(starting)
+    group.crash(starting)
+    group.disk(starting).commit_s = 3.0, 3.0
+    restarted = asyncio.ensure_future(group.restart(starting))
+    for _ in range(80):
+        await group.sleep(0.1)
+        assert group.replica(leader).health[uuid] != "silent"
+    await restarted
+    group.disk(starting).commit_s = COMMIT_S
+    await until_quiescent(group)
+    assert await group.leader() in (leader, other)

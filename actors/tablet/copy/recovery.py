@@ -100,7 +100,7 @@ class Recovery:
 
     def _check(self, now: float, *, everything: bool) -> None:
         """Decide which requests to send, without waiting. Only the silence of a server changes what a quiescent leader knows."""
-        kept: dict[tuple[str, str], Attempt] = {}
+        kept = {} if everything else self._attempts  # of replicas that are not ticking, too
         due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
         for replica in (self.replicas if everything else self.rounds.ticking).values():
             if not replica.leads:
@@ -112,9 +112,10 @@ class Recovery:
                 replica.health = health
                 self.rounds.stirred[replica.tablet] = replica
             for uuid, state in health.items():
-                if state in (HEALTHY, LOST):
-                    continue
                 key = (replica.tablet, uuid)
+                if state in (HEALTHY, LOST):
+                    kept.pop(key, None)
+                    continue
                 attempt = kept[key] = self._attempts.get(key) or Attempt()
                 self._note_copying(core, uuid, attempt, now)
                 peer, wanted = core.configuration.peer(uuid), self._wanted(core, uuid, now)

@@ -6,9 +6,9 @@ for which they do not count, because the replica there is awake, or has ended, a
 it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has ceased to lead, whatever
 is lost, doubled or late.
 
-All groups that rely on a server wake when it is silent for an election timeout, or was started again. A leader stays quiescent
-while a majority answers: the loss of one server wakes no leader on the others. When that server answers again, its groups wake, and
-bring it up to date.
+Followers wake when their leader's server is silent for an election timeout. All groups that rely on a server wake when it was
+started again. A Raft leader stays quiescent while a majority answers: the loss of one server wakes no leader on the others. When
+that server answers again, its groups wake, and bring it up to date.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
 from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.identity import Identity
@@ -28,6 +29,9 @@ from ebla.storage.errors import EblaError
 IN_FLIGHT_MAX = 4  # liveness messages to one server
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
+# Leaders are asked again whether a majority answers until every late answer of an append has come, by which they may have
+# counted the server as alive.
+NOTED_S = 3 * CALL_TIMEOUT_S
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -65,7 +69,7 @@ class Other:
     sent_at: float = NEVER
     since: float = NEVER  # when it last answered, or leaders here began to rely on it
     in_flight: int = 0
-    silent: bool = False
+    noted_at: float = NEVER  # when its leaders here last learned that it is silent
     followed: dict[str, Replica] = field(default_factory=dict)
     follower_changes: Changes = field(default_factory=Changes)
 
@@ -96,9 +100,11 @@ class Liveness:
         self._others: dict[str, Other] = {}
         self._stances: dict[Replica, Stance] = {}  # of those that are not awake
 
-    def start(self, step: Step) -> None:
-        """`step`: feeds an event to a replica, see Rounds.step."""
+    def start(self, step: Step, stuck: Callable[[float], bool]) -> None:
+        """`step`: feeds an event to a replica, see Rounds.step. `stuck`: whether this server's rounds hang, so that its leaders
+        could serve nothing: then it is silent."""
         self.step = step
+        self.stuck = stuck
         self.world.spawn(self._run(), "liveness")
 
     # -- the stances of the replicas here
@@ -149,7 +155,6 @@ class Liveness:
         assert peer is not None, ("a leader relies on members", replica.tablet, uuid)
         other = self._other(uuid)
         other.since = max(other.since, replica.core.progress[uuid].contact_at)
-        other.silent = other.silent and self.world.now() >= other.since + self.silent_s
         other.address = peer.address
         return other
 
@@ -204,6 +209,7 @@ class Liveness:
         )
 
     async def _exchange(self, other: Other) -> None:
+        other = self._other(other.uuid)  # what was taken belongs to the incarnation that is asked
         changes, sent_at = other.leader_changes, self.world.now()
         instance, known = self.identity.instance, self.identity.others.known(other.uuid)
         request = LivenessRequest(instance, known, tuple(changes.numbers), changes.last, other.taken)
@@ -213,6 +219,10 @@ class Liveness:
             )
         except EblaError as error:
             self.identity.failed(error)
+            if isinstance(error, NotRunning | WrongServer):
+                # Its leaders here must ask for themselves: how long they wait depends on the reason.
+                asked = self._other(other.uuid)
+                self._wake("refused", [*asked.led.values(), *asked.absent.values()])
         else:
             if self.identity.answered(reply):
                 self._take(self._other(other.uuid), reply, request.upto, sent_at)
@@ -233,7 +243,7 @@ class Liveness:
         now, before = self.world.now(), self._answered.get(other.uuid)
         latest = sent_at if before is None else max(before.sent_at, sent_at)
         self._answered[other.uuid] = Answered(latest, now)
-        other.since, other.silent = now, False
+        other.since = now
         self._wake("returned", list(other.absent.values()))
 
     # -- time
@@ -248,8 +258,8 @@ class Liveness:
             if now - began > PAUSED_SHARE * self.silent_s:
                 self.contacts.paused_until = now
             self.contacts.watched_at = now
-            for other in list(self._others.values()):
-                self._watch(other, self.world.now())
+            for uuid in list(self._others):
+                self._watch(self._other(uuid), self.world.now())
 
     def _due(self, now: float) -> float:
         """The time of the next message, or of the end of patience with a server."""
@@ -262,14 +272,16 @@ class Liveness:
         return due
 
     def _watch(self, other: Other, now: float) -> None:
-        if other.wanted(now) and now >= other.sent_at + self.heartbeat_s and other.in_flight < IN_FLIGHT_MAX:
+        due = other.wanted(now) and now >= other.sent_at + self.heartbeat_s
+        if due and other.in_flight < IN_FLIGHT_MAX and not self.stuck(now):
             other.sent_at = now
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")
         if other.followed and now >= self._received[other.uuid] + self.silent_s:
             self._wake("silent", list(other.followed.values()))
-        if other.led and not other.silent and now >= other.since + self.silent_s:
-            other.silent = True
+        noted = max(other.since, other.noted_at) + self.silent_s
+        if other.led and noted <= now <= other.since + NOTED_S:
+            other.noted_at = now
             for replica in list(other.led.values()):
                 if replica.state == RUNNING:
                     self.step(replica, replica.core.note_silence, now)

@@ -66,7 +66,7 @@ class Rounds:
     def start(self) -> None:
         self.world.spawn(self._run(), "rounds")
         self.world.spawn(self._write_log(), "log writer")
-        self.liveness.start(self.step)
+        self.liveness.start(self.step, self._is_stuck)
 
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Feed one event to a replica, update its log and clients, and let it take part in the next
@@ -101,7 +101,7 @@ class Rounds:
     def ended(self, replica: Replica) -> None:
         """Note that the replica has failed, or is deleted."""
         self.liveness.note(replica)
-        self.stirred[replica.tablet] = replica
+        self.stirred[replica.tablet] = self.touched[replica.tablet] = replica
 
     def _note_stance(self, replica: Replica) -> None:
         if replica.core.stance is not replica.stance:
@@ -143,6 +143,10 @@ class Rounds:
         if self._unwritten:
             since.append(self._unwritten_since)
         return max((now - at for at in since if at > NEVER), default=0.0)
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether hard states have been waiting for their sync for an election timeout, and all messages with them."""
+        return self._saving_since > NEVER and now - self._saving_since > self.liveness.silent_s
 
     # -- the round
 

@@ -149,9 +149,9 @@ class RaftState(MemberState[HardState, Leadership]):
         if led:
             self.leader = None
             self.timer.reset(self._now)
+        self._wake()
         self._lead = self._poll = None
         self._letters.clear()
-        self.stance = AWAKE
         self._set_role(FOLLOWER, why)
 
     def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Poll:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.quiescence import AWAKE, Contacts, Stance
 from ebla.actors.tablet.stream.limits import StreamLimits
@@ -44,6 +44,7 @@ class Peers:
         self._log = log
         self._stream = limits
         self._voters: tuple[str, ...] = ()
+        self._joining: tuple[str, ...] = ()  # pre-voters: an answer of theirs may make them voters
         self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._unsafe = 0
         self._quiescent = False
@@ -57,6 +58,7 @@ class Peers:
         self.peers = {uuid: known.get(uuid) or Progress(next_index, now) for uuid in others}
         self._voters = tuple(peer.uuid for peer in configuration.voters())
         self._staying = tuple(peer.uuid for peer in configuration.voters() if not peer.replace)
+        self._joining = tuple(peer.uuid for peer in configuration.peers if peer.kind == PRE_VOTER)
         self._unsafe = configuration.unsafe
         assert self.me in self._voters, ("a leader is a voter", self.me, configuration)
         assert self.me not in self.peers, ("a leader is no peer of its own", self.me)
@@ -188,7 +190,10 @@ class Peers:
             now - self._busy_at >= self._stream.quiesce_after_s
             and commit_index == own_durable == last
             and self.transfer is None
-            and all(peer.holds_all(last) or self._is_absent(peer, now) for peer in self.peers.values())
+            and all(
+                self._is_absent(peer, now) or (peer.holds_all(last) and uuid not in self._joining)
+                for uuid, peer in self.peers.items()
+            )
         )
 
     def _is_absent(self, peer: Progress, now: float) -> bool:

@@ -56,7 +56,7 @@ class Reporter:
         self._sequence = 0
         self._changed: dict[str, int] = {}  # tablet: the sequence at the time of the change
         self._seen: dict[str, tuple[object, ...]] = {}
-        self._grown: dict[str, Replica | Broken | Tombstone] = {}  # that may have
+        self._grown: dict[str, None] = {}  # the tablets that may have
         self._sizes: dict[str, int] = {}  # in bytes, as of the last report of each replica
         self._took_data = True
         self._wake = asyncio.Event()
@@ -76,7 +76,7 @@ class Reporter:
             self._took_data = self.space.takes_data
             self._wake.set()
         for tablet, replica in held.items():
-            self._grown[tablet] = replica
+            self._grown[tablet] = None
             facts = replica.facts()
             if self._seen.get(tablet) != facts:
                 self._seen[tablet] = facts
@@ -84,8 +84,8 @@ class Reporter:
 
     def _find_sizes(self) -> None:
         """Find replicas whose size is no longer about as reported: by an eighth and by 256 KiB. The next heartbeat has it."""
-        grown, self._grown = self._grown, {}
-        for tablet, replica in grown.items():
+        held, grown, self._grown = self.held(), self._grown, {}
+        for tablet, replica in ((tablet, held[tablet]) for tablet in grown if tablet in held):
             size, reported = replica.size_bytes, self._sizes.get(tablet, 0)
             if abs(size - reported) > max(GROWN_BYTES, reported // GROWN_SHARE):
                 self._changed[tablet] = self._sequence
