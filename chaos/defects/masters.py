@@ -50,7 +50,7 @@ async def take_over_behind(self: QuorumEditLog, after: int, last: int, digest: i
     return []
 
 
-@defect("churn", 200, Journal, "_make", seed=52)
+@defect("churn", 200, Journal, "_make", seed=19)
 async def edit_not_durable(original: Any, self: Journal, what: str, change: Any) -> Any:
     """The master answers before its edit is on disk."""
     if what != "edits":
@@ -69,7 +69,7 @@ def follows_without_sets(original: Any, self: Standby, page: Page) -> None:
     original(self, Page([(txid, e.encode(edits)) for txid, edits in left], page.position))
 
 
-@defect("masters", 20, Session, "move_on", seed=11, faults=ONE_NODE_PROMISES)
+@defect("masters", 20, Session, "move_on", seed=9, faults=ONE_NODE_PROMISES)
 async def left_out_for_good(self: Session) -> None:
     """A journal node that promised a later epoch to a contender that failed stays left out."""
 

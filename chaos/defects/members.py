@@ -65,7 +65,7 @@ async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None
     self.voter.saved(self.voter.hard_state)
 
 
-@defect("mending", 40, deletion.Deletion, "entomb", seed=1)
+@defect("mending", 40, deletion.Deletion, "entomb", seed=4)
 async def tombstone_without_votes(
     original: Any, self: Deletion, tablet: str, reason: str, unsafe: int = 0
 ) -> Any:
@@ -147,7 +147,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=28)
+@defect("members", 60, Progress, "caught_up", seed=32)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
@@ -158,7 +158,7 @@ def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 
-@defect("members", 40, members, "require_unmoved", seed=24)
+@defect("members", 40, members, "require_unmoved", seed=9)
 def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe: object) -> None:
     """A change of members ignores the configuration for which it was requested."""
 

@@ -33,7 +33,7 @@ def answers_for_those_awake(
     original(self, other, replace(reply, woken=()), upto, sent_at)
 
 
-@defect("quiet", 100, Liveness, "receive")
+@defect("quiet", 100, Liveness, "receive", seed=5)
 def changes_reported_once(original: Any, self: Liveness, request: LivenessRequest) -> LivenessReply:
     """A server reports once that a follower there is awake, whether the answer arrives or not."""
     reply: LivenessReply = original(self, request)
@@ -65,7 +65,7 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
     return found
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=3)
+@defect("quiet", 100, Progress, "quiesces", seed=9)
 def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """A late answer of an earlier quiescence lets a leader rely on a follower that is awake."""
     if self.holds_all(last_index):

@@ -74,6 +74,7 @@ from ebla.chaos.invariants.quiescence import (
     Leaderless,
     leaders_learn_who_woke,
     quiescent_followers_have_leaders,
+    quiescent_leaders_have_a_majority,
 )
 from ebla.chaos.invariants.remembering import Remembered
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
@@ -161,6 +162,7 @@ class Watch:
         sessions_keep_their_log(servers)
         others_are_flushed(self.deployment.cluster, servers, self.memory.unflushed)
         quiescent_followers_have_leaders(self.deployment.cluster, servers, self.memory.leaderless)
+        quiescent_leaders_have_a_majority(self.deployment.cluster, servers, self.memory.leaderless)
         leaders_learn_who_woke(servers)
         lost_disks_are_reported(self.deployment, servers)
         if master is not None:

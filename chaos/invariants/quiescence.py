@@ -2,6 +2,7 @@
 
 quiescent_followers_have_leaders   a replica may follow a leader that has ended, or leads no more, for as long as messages may be
                                    late; but not for ever, although nothing wakes it but messages between servers
+quiescent_leaders_have_a_majority  or step down
 leaders_learn_who_woke             a leader relies on a follower that is awake only as long as it has not learned of that,
                                    or of the server's restart; until then no answer of the server counts for the follower
 """
@@ -11,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.simulation.world import SimulatedCluster
 
 LEADERLESS_S_MAX = 8.0
+OVERDUE_S_MAX = 2.0
 
 
 @dataclass
 class Leaderless:
-    """Since when quiescent followers have no leader."""
+    """Since when quiescent followers have no leader, and quiescent leaders no majority."""
 
     since: dict[Replica, float] = field(default_factory=dict)
+    overdue: dict[Replica, float] = field(default_factory=dict)
 
 
 def quiescent_followers_have_leaders(
@@ -43,6 +47,25 @@ def quiescent_followers_have_leaders(
                 f"{server.world.address} is quiescent in tablet {replica.tablet}, term {replica.core.term}, whose leader "
                 f"{follows} has not led it for {now - since:g} s"
             )
+
+
+def quiescent_leaders_have_a_majority(
+    cluster: SimulatedCluster, servers: Iterable[TabletServer], memory: Leaderless
+) -> None:
+    before, memory.overdue = memory.overdue, {}
+    now = cluster.loop.time()
+    for server in servers:
+        if cluster.paused(server.world.address):
+            continue
+        for replica in server.replicas.values():
+            core = replica.core
+            if replica.state != RUNNING or not (core.stance.quiescent and core.role == LEADER):
+                continue
+            if core.next_wake(server.world.now()) <= server.world.now():
+                since = memory.overdue[replica] = before.get(replica, now)
+                assert now - since <= OVERDUE_S_MAX, (
+                    f"{server.world.address} has led the quiescent tablet {replica.tablet} without a majority for {now - since:g} s"
+                )
 
 
 def leaders_learn_who_woke(servers: Iterable[TabletServer]) -> None:
