@@ -97,11 +97,11 @@ def test_faults_without_effect_are_named(tmp_path: Path) -> None:
 
 
 def test_faults_after_a_violation_are_not_reported_as_without_effect() -> None:
-    document = run("replay --defect no-lease --json", status=1).json
+    document = run("replay --defect follower-counts-twice --json", status=1).json
     begun, planned = document["begun"], Counter(fault["kind"] for fault in document["plan"]["faults"])
     unbegun = [kind for kind in planned if kind not in begun]
     assert unbegun, "the violation comes before the last fault"
-    shown = run("replay --defect no-lease", status=1).out
+    shown = run("replay --defect follower-counts-twice", status=1).out
     (forestalled,) = re.findall(r"^had not begun when it ended: (.*)$", shown, re.MULTILINE)
     idle = [
         kind for line in shown.splitlines() if "no effect" in line for kind in re.findall(r"[a-z_]+", line)
