@@ -74,6 +74,7 @@ async def test_a_forced_learner_serves_and_the_data_of_former_voters_goes_into_q
         await stage.cluster.restart(server(host))
     await stage.until(lambda: not stage.master.catalog.tablets[tablet].former, 120)
     for host in voters:
+        await stage.until(lambda host=host: role(stage, host).lifecycle.quarantine.list(), 120)
         (entry,) = role(stage, host).lifecycle.quarantine.list()
         assert entry.record.tablet == tablet
         state = role(stage, host).lifecycle.state_of(tablet)
