@@ -27,6 +27,7 @@ from ebla.actors.coordination import edits as coordination
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.lineage import Lineage
+from ebla.actors.master.catalog.members import Members
 from ebla.actors.master.catalog.records import (
     STEADY,
     CatalogImage,
@@ -56,6 +57,7 @@ class Catalog:
         self.requests: dict[str, Remembered] = {}
         self.namespace = Namespace()
         self.lineage = Lineage()
+        self.members = Members()  # derived
         # Derived: ids of tablets that need an action (dicts, for their order).
         self.preparing: dict[str, None] = {}
         self.creating: dict[str, None] = {}
@@ -347,6 +349,9 @@ class Catalog:
         self._put(record)
 
     def _put(self, record: TabletRecord) -> None:
+        before = self.tablets.get(record.tablet)
+        was = before if before is not None and before.state in LIVE else None
+        self.members.replace(was, record if record.state in LIVE else None)
         self.tablets[record.tablet] = record
         for index, belongs in (
             (self.preparing, record.state == PREPARING),

@@ -32,17 +32,14 @@ class Plan(NamedTuple):
 
 
 class Load:
-    """Live replicas per server, of each table and of all, and PacificA primaries; updated while a plan is made."""
+    """Live replicas per server, of each table and of all, and PacificA primaries: a copy of the catalog's counts, updated while a
+    plan is made."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self.total: dict[str, int] = {}
-        self.primaries: Counter[str] = Counter()
-        self._of_table: dict[str, dict[str, int]] = {}
-        for record in catalog.tablets.values():
-            if record.tablet not in catalog.ended and record.configuration is not None:
-                self.add(record.table, record.configuration.peers)
-                if record.configuration.primary is not None:
-                    self.primaries[record.configuration.primary] += 1
+        members = catalog.members
+        self.total = members.totals()
+        self.primaries: Counter[str] = Counter(members.primaries)
+        self._of_table = {table: counts.copy() for table, counts in members.of_table.items()}
 
     def of_table(self, table: str) -> Mapping[str, int]:
         return self._of_table.get(table, {})

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from math import ceil, inf
+from math import ceil
 from typing import NamedTuple
 
 from ebla.actors.errors import Frozen
@@ -37,7 +37,6 @@ from ebla.storage.errors import InvalidArgument
 log = logging.getLogger(__name__)
 
 FREEZED, STEADY = "freezed", "steady"
-LISTED_S = 5.0  # longest use of the list of the servers with members, because making it reads every tablet
 
 
 class Level(NamedTuple):
@@ -70,8 +69,6 @@ class Levels:
     _scribe: Scribe
     _servers: Servers
     _wake: Callable[[], None]
-    _members: set[str] = field(default_factory=set)
-    _listed_at: float = -inf
     _too_few_since_us: int = 0  # 0: there are enough
 
     def now(self) -> Level:
@@ -122,7 +119,8 @@ class Levels:
     def _count(self) -> Count:
         """Count the servers that have members of tablets, or sent a heartbeat in this term, and have no mark of an operator."""
         now = self._world.now()
-        listed = self._members_of_tablets(now).union(server.address for server in self._servers.known())
+        listed = self._catalog.members.addresses()
+        listed |= dict.fromkeys(server.address for server in self._servers.known())
         expected = [address for address in listed if gets_new(self._catalog, address)]
         live = sum(self._servers.answers_at(address, now) for address in expected)
         share = ceil(self._options.live_servers_share * len(expected))
@@ -138,14 +136,6 @@ class Levels:
                 "%s: %d of %d servers are live again", self._world.address, count.live, count.expected
             )
         return count
-
-    def _members_of_tablets(self, now: float) -> set[str]:
-        if now - self._listed_at >= LISTED_S:
-            live = (each for each in self._catalog.tablets.values() if each.tablet not in self._catalog.ended)
-            known = (each.configuration.peers for each in live if each.configuration is not None)
-            self._members = {peer.address for peers in known for peer in peers}
-            self._listed_at = now
-        return self._members
 
 
 def _utc(us: int) -> str:

@@ -145,7 +145,7 @@ class LeaderReport(NamedTuple):
     coming: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(slots=True)
 class View:
     """One tablet as last reported by its servers.
 
@@ -176,6 +176,7 @@ class Merged(NamedTuple):
 class Views:
     def __init__(self) -> None:
         self.tablets: dict[str, View] = {}
+        self.servers: dict[str, None] = {}  # those that have reported to this master
         self.unknown: dict[tuple[str, str], None] = {}
         self.behind: dict[str, None] = {}  # tablets that have not applied the newest version of their table
         self.unsettled: dict[str, None] = {}  # tablets whose members need a change
@@ -199,17 +200,27 @@ class Views:
             elif tablet in catalog.ended:
                 stragglers.append(tablet)
             else:
+                before = self._leading(tablet)
                 self._take(record, uuid, replica)
                 self._compare(catalog, tablet)
-                self.settle(catalog, tablet)
+                if tablet in self.unsettled or self._leading(tablet) != before:
+                    self.settle(catalog, tablet)
         self._note_unknown(uuid, unknown)
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in reported]
         else:
             absent = [tablet for tablet in catalog.ended if tablet not in reported]
-            absent.extend(t for t, view in self.tablets.items() if uuid in view.states and t not in reported)
+            if uuid in self.servers:
+                held = (tablet for tablet, view in self.tablets.items() if uuid in view.states)
+                absent.extend(tablet for tablet in held if tablet not in reported)
+        self.servers[uuid] = None
         self._clear(uuid, absent)
         return Merged(stragglers, absent)
+
+    def _leading(self, tablet: str) -> tuple[object, ...] | None:
+        """What decides whether a tablet is settled, besides the catalog: the leader, and its last report."""
+        view = self.tablets.get(tablet)
+        return None if view is None else (view.leader, view.term, view.leader_report)
 
     def drop_ended(self, catalog: Catalog) -> None:
         """Drop the state of ended tablets."""
@@ -274,9 +285,8 @@ class Views:
 
     def settle_held(self, catalog: Catalog, addresses: Sequence[str]) -> None:
         """Check the tablets with members at `addresses`, after an operator set or removed a mark."""
-        for tablet in self.tablets:
-            known = catalog.tablets[tablet].configuration
-            if known is not None and any(peer.address in addresses for peer in known.peers):
+        for tablet in dict.fromkeys(each for address in addresses for each in catalog.members.at(address)):
+            if tablet in self.tablets:
                 self.settle(catalog, tablet)
 
     def compare(self, catalog: Catalog, table: str) -> None:

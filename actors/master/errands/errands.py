@@ -18,11 +18,17 @@ durable:
 An errand is repeated, with growing pauses, as long as it is needed; a server that is not alive is not
 called. There is one errand at a time per replica, a few per server (so that a slow server does not delay
 others), and at most `rpcs_max` in all.
+
+While many tablets want errands, `begin` looks at all of them at most every `bg_s`, and keeps the errands for which
+there is no room yet; in between it begins the kept ones. If the end of each errand led to a look at all tablets,
+the time would grow with the square of their number.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
@@ -37,6 +43,8 @@ from ebla.actors.world import Random
 
 CREATE, ALTER, REPAIR, TOMBSTONE, DELETE = "create", "alter", "repair", "tombstone", "delete"
 FORGET_MAX = 500  # tablets forgotten in one edit
+LOOKED_MAX = 256  # tablets that are looked at after every errand; more of them only in turns
+TURN = 0.9  # of bg_s, at least, between two looks at more tablets
 
 
 class Errand(NamedTuple):
@@ -95,6 +103,9 @@ class Errands:
         # Former members without a replica, with the configuration at that time; True: with a tombstone.
         self.departed: dict[tuple[str, str], tuple[Order, bool]] = {}
         self._under_way: dict[tuple[str, str], Errand] = {}
+        self._busy: dict[str, int] = {}  # errands under way, by server
+        self._kept: dict[str, deque[Errand]] = {}  # without room at the last look, by server
+        self._looked_at = -inf
         self._pauses: dict[tuple[str, str], _Pause] = {}
         self._ended: dict[str, _Ended] = {}
 
@@ -102,22 +113,65 @@ class Errands:
 
     def begin(self, catalog: Catalog, servers: Servers, now: float) -> list[Errand]:
         """Begin the errands that are due. Each must end by `succeeded`, `gone`, `failed` or `abandoned`."""
-        per_server: dict[str, int] = {}
-        for errand in self._under_way.values():
-            per_server[errand.uuid] = per_server.get(errand.uuid, 0) + 1
+        many = self._has_many(catalog)
+        if many:
+            if now < self._looked_at + TURN * self._options.bg_s:
+                return self._go_on(catalog, servers, now)
+            self._looked_at = now
+        self._kept = {}
         begun: list[Errand] = []
         for errand in self._wanted(catalog, servers, now):
-            if len(self._under_way) >= self._options.rpcs_max:
+            if not many and not self._has_room():
                 break
-            busy = per_server.get(errand.uuid, 0)
-            if busy >= self._options.rpcs_per_server_max or errand.replica in self._under_way:
+            if not self._may_begin(errand, servers, now):
                 continue
-            if not self._reachable(errand, servers, now) or self._pausing(errand, now):
-                continue
-            per_server[errand.uuid] = busy + 1
-            self._under_way[errand.replica] = errand
-            begun.append(errand)
+            if self._has_room(errand.uuid):
+                begun.append(self._begin(errand))
+            else:
+                self._kept.setdefault(errand.uuid, deque()).append(errand)
         return begun
+
+    def _go_on(self, catalog: Catalog, servers: Servers, now: float) -> list[Errand]:
+        """Begin errands of the last look at all tablets for which there is room now, and repairs, which come in turns anyway."""
+        begun: list[Errand] = []
+        for uuid, kept in list(self._kept.items()):
+            while kept and self._has_room(uuid):
+                errand = kept.popleft()
+                if self._may_begin(errand, servers, now) and self.still_wanted(errand, catalog):
+                    begun.append(self._begin(errand))
+            if not kept:
+                del self._kept[uuid]
+        for errand in self._repairing(catalog, servers, now) if self._has_room() else ():
+            if self._has_room(errand.uuid) and self._may_begin(errand, servers, now):
+                begun.append(self._begin(errand))
+            if not self._has_room():
+                break
+        return begun
+
+    def _has_many(self, catalog: Catalog) -> bool:
+        views = self._views
+        wanting = len(catalog.unseen) + len(catalog.formers) + len(catalog.ended)
+        return wanting + len(views.behind) + len(views.strays) > LOOKED_MAX
+
+    def _may_begin(self, errand: Errand, servers: Servers, now: float) -> bool:
+        return (
+            errand.replica not in self._under_way
+            and self._reachable(errand, servers, now)
+            and not self._pausing(errand, now)
+        )
+
+    def _has_room(self, uuid: str = "") -> bool:
+        room = len(self._under_way) < self._options.rpcs_max
+        return room and self._busy.get(uuid, 0) < self._options.rpcs_per_server_max
+
+    def _begin(self, errand: Errand) -> Errand:
+        self._under_way[errand.replica] = errand
+        self._busy[errand.uuid] = self._busy.get(errand.uuid, 0) + 1
+        return errand
+
+    def _end(self, errand: Errand) -> None:
+        del self._under_way[errand.replica]
+        self._busy[errand.uuid] -= 1
 
     def still_wanted(self, errand: Errand, catalog: Catalog) -> bool:
         """Whether the errand is still due. Call this right before sending: the catalog may have changed."""
@@ -161,6 +215,8 @@ class Errands:
             for uuid in self._views.remains.pop(tablet, ()):
                 if (server := servers.get(uuid)) is not None:
                     self.straggler(tablet, Peer(uuid, server.address))
+            if ended.clean_since is not None:
+                continue
             for peer in ended.remaining(catalog.tablets[tablet]):
                 yield Errand(DELETE, tablet, peer.uuid, peer.address)
 
@@ -227,7 +283,7 @@ class Errands:
 
     def succeeded(self, errand: Errand, now: float) -> None:
         """End an errand. A deletion is complete now; a creation or change is complete when it is reported."""
-        del self._under_way[errand.replica]
+        self._end(errand)
         if errand.kind == DELETE:
             self._pauses.pop(errand.replica, None)
             self.absent(errand.tablet, errand.uuid)
@@ -239,7 +295,7 @@ class Errands:
 
     def gone(self, errand: Errand) -> None:
         """End a deletion at a server that has no replica, or is another server now."""
-        del self._under_way[errand.replica]
+        self._end(errand)
         self._pauses.pop(errand.replica, None)
         if errand.kind == DELETE:
             self.absent(errand.tablet, errand.uuid)
@@ -249,7 +305,7 @@ class Errands:
 
     def failed(self, errand: Errand, now: float) -> int:
         """End an attempt. Return the number of consecutive failures."""
-        del self._under_way[errand.replica]
+        self._end(errand)
         pause = self._pauses.get(errand.replica)
         if pause is None or pause.of != errand:
             pause = self._pauses[errand.replica] = _Pause(errand)
@@ -261,7 +317,7 @@ class Errands:
 
     def abandoned(self, errand: Errand) -> None:
         """End an errand that was no longer due; nothing was sent."""
-        del self._under_way[errand.replica]
+        self._end(errand)
 
     # -- reports ---------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Planner:
         return record.appointed if record is not None and record.state in (CREATING, RUNNING) else None
 
     def _all(self) -> Iterator[tuple[str, Configuration]]:
-        for tablet in self._catalog.tablets:
+        for tablet in self._catalog.members.appointed:
             known = self.stored(tablet)
             if known is not None:
                 yield tablet, known
@@ -119,9 +119,10 @@ class Planner:
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in present]
         else:
-            self._held = {tablet: held for tablet, held in self._held.items() if self.stored(tablet)}
-            self._settled = {tablet: each for tablet, each in self._settled.items() if self.stored(tablet)}
-            absent = [tablet for tablet, _ in self._all() if tablet not in present]
+            self._forget_ended()
+            reported = [tablet for tablet, held in self._held.items() if instance.uuid in held]
+            expected = dict.fromkeys([*self._catalog.members.of(instance.uuid), *reported])
+            absent = [tablet for tablet in expected if tablet not in present and self.stored(tablet)]
         for tablet in absent:
             known = self.stored(tablet)
             if known is None:
@@ -133,6 +134,12 @@ class Planner:
                 self._note(tablet, Reported(instance.uuid, instance.start, 0))
                 noted = True
         return noted
+
+    def _forget_ended(self) -> None:
+        """Drop what is known of ended tablets, when most of it may be of such: this reads all of it."""
+        if len(self._held) > 2 * len(self._catalog.members.appointed):
+            self._held = {tablet: held for tablet, held in self._held.items() if self.stored(tablet)}
+            self._settled = {tablet: each for tablet, each in self._settled.items() if self.stored(tablet)}
 
     def _take(
         self, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
@@ -165,12 +172,15 @@ class Planner:
 
     def is_member(self, uuid: str) -> bool:
         """Whether the server is a member of some tablet."""
-        return any(known.peer(uuid) is not None for _, known in self._all())
+        return any(tablet in self._catalog.members.appointed for tablet in self._catalog.members.of(uuid))
 
     def addresses(self, uuid: str) -> set[str]:
         """Where the server was when it became a member of tablets."""
-        members = (known.peer(uuid) for _, known in self._all())
-        return {peer.address for peer in members if peer is not None}
+        appointed = self._catalog.members.appointed
+        held = self._catalog.members.held.items()
+        return {
+            at for (each, at), tablets in held if each == uuid and not appointed.keys().isdisjoint(tablets)
+        }
 
     # -- decisions -------------------------------------------------------------------------------------------
 

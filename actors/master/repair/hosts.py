@@ -134,8 +134,12 @@ class Hosts:
     def _marked(self, name: str) -> list[str]:
         """List the matching addresses, including servers without a heartbeat since the master started."""
         addresses = dict.fromkeys(server.address for server in self.known(name))
-        held = (peer for record in self._catalog.tablets.values() for peer in members_of(record))
-        addresses |= dict.fromkeys(peer.address for peer in held if names(name, peer.uuid, peer.address))
+        ended = (members_of(self._catalog.tablets[tablet]) for tablet in self._catalog.ended)
+        held = [
+            *self._catalog.members.held,
+            *((peer.uuid, peer.address) for peers in ended for peer in peers),
+        ]
+        addresses |= dict.fromkeys(address for uuid, address in held if names(name, uuid, address))
         addresses |= dict.fromkeys(self._marks_of(name))
         if not addresses:
             raise self.unknown(name)

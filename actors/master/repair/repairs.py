@@ -208,11 +208,7 @@ class Repairs:
 
 def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:
     """The tablets with a member at the address."""
-    for record in catalog.tablets.values():
-        if record.configuration is None or record.tablet in catalog.ended:
-            continue
-        if any(peer.address == address for peer in record.configuration.peers):
-            yield record
+    return (catalog.tablets[tablet] for tablet in catalog.members.at(address))
 
 
 def _on_its_way(catalog: Catalog, record: TabletRecord) -> bool:
