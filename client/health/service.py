@@ -51,7 +51,9 @@ def lost_service(
     if not pacifica:
         return None
     address = next(place.address for place in location.replicas if place.uuid == leader)
-    missing = _unreadable(running[leader], v.answered(survey.states)[address])
+    state = survey.states[address]
+    assert not isinstance(state, v.Unanswered), "its server has reported the leader"
+    missing = _unreadable(running[leader], state)
     if missing is not None:
         return v.UNREADABLE, missing
     keeping_up = [uuid for uuid in voting if running[leader].health.get(uuid) not in v.OUT_OF_ORDER]

@@ -24,6 +24,7 @@ survey again before they report it (`may_pass`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -74,11 +75,13 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
     masters, journals, stores = judge_masters(survey), judge_journals(survey), judge_stores(survey)
     addresses = {*survey.slots, *(server.address for server in survey.servers), *survey.states}
     servers = tuple(judge_server(address, survey) for address in sorted(addresses))
+    reports = _reports(survey)
+    marks = {each.address: (each.draining, each.maintained, each.suspended) for each in survey.servers}
     tablets: list[v.TabletHealth] = []
     tables: list[v.TableHealth] = []
     for info in sorted(survey.tables, key=lambda table: table.name):
         judged = [
-            judge_tablet(info, location, survey, digests)
+            _judge_tablet(info, location, survey, reports, marks, digests)
             for location in sorted(info.tablets, key=lambda tablet: tablet.bucket)
         ]
         tablets += judged
@@ -138,20 +141,37 @@ def _table(info: TableInfo, tablets: list[v.TabletHealth]) -> v.TableHealth:
 # -- one tablet ----------------------------------------------------------------------------------------------
 
 
-def judge_tablet(
-    info: TableInfo, location: TabletLocation, survey: v.Survey, digests: dict[str, v.Digests] | None = None
+Reports = Mapping[str, Mapping[str, "ReplicaReport"]]
+Marks = tuple[bool, bool, bool]
+
+
+def _reports(survey: v.Survey) -> Reports:
+    """The replicas that servers report, by address and tablet: a search in the lists would take the square of their lengths."""
+    return {
+        address: {replica.tablet: replica for replica in reversed(state.replicas)}
+        for address, state in v.answered(survey.states).items()
+    }
+
+
+def _judge_tablet(
+    info: TableInfo,
+    location: TabletLocation,
+    survey: v.Survey,
+    reports: Reports,
+    marks: Mapping[str, Marks],
+    digests: dict[str, v.Digests] | None,
 ) -> v.TabletHealth:
     views: dict[str, ReplicaReport] = {}
     statuses: dict[str, tuple[str, str | None]] = {}
     for place in location.replicas:
-        status, error, view = _report(location.tablet, place.uuid, survey.states.get(place.address))
+        state, reported = survey.states.get(place.address), reports.get(place.address, {})
+        status, error, view = _report(place.uuid, state, reported.get(location.tablet))
         statuses[place.uuid] = status, error
         if view is not None:
             views[place.uuid] = view
     running = {uuid: view for uuid, view in views.items() if statuses[uuid][0] == v.HEALTHY}
     leader = _leader(running)
     commit_index = running[leader].commit_index if leader is not None else None
-    marks = {each.address: (each.draining, each.maintained, each.suspended) for each in survey.servers}
     chief = None if leader is None else running[leader]
     replicas = tuple(
         _as_member(
@@ -202,7 +222,7 @@ def _has_room(location: TabletLocation, survey: v.Survey) -> bool:
 
 
 def _report(
-    tablet: str, uuid: str, state: ServerState | v.Unanswered | None
+    uuid: str, state: ServerState | v.Unanswered | None, view: ReplicaReport | None
 ) -> tuple[str, str | None, ReplicaReport | None]:
     """The replica's own status, the reason, and its report if there is one."""
     if state is None:
@@ -211,7 +231,6 @@ def _report(
         return v.UNREACHABLE, state.message, None
     if state.instance.uuid != uuid:
         return v.WRONG_SERVER, f"server {short(state.instance.uuid)} answers at this address", None
-    view = next((replica for replica in state.replicas if replica.tablet == tablet), None)
     if view is None:
         return v.MISSING, "its server does not have it", None
     if view.state == "deleted":

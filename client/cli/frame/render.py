@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 UNBROKEN_MAX = 24  # characters of a cell
+PLAIN_FROM = 500  # rows: rich takes about a millisecond for each
 # Ends where a line may end: at a blank, or after a mark in a name.
 PIECE = re.compile(r"\s*\S+?(?:[-_./:,]+(?=\S)|(?=\s|$))")
 
@@ -68,14 +69,17 @@ def status(word: str) -> Text:
     return Text(word, style=COLOURS.get(word, ""))
 
 
-def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: bool = False) -> Table:
+def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: bool = False) -> Table | str:
     """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right. Empty columns are left
-    out unless `keep_empty`. On a narrow terminal only the last column, and columns of long texts, are wrapped."""
+    out unless `keep_empty`. On a narrow terminal only the last column, and columns of long texts, are wrapped. A long list is
+    plain text."""
     from rich.table import Table
 
     cells = [list(row) for row in rows]
     kept = keep_empty or not cells
     used = [at for at in range(len(headers)) if kept or any(row[at] != "" for row in cells)]
+    if len(cells) > PLAIN_FROM:
+        return _plain([headers[at] for at in used], [[_text(row[at]) for at in used] for row in cells])
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for at in used:
         right = headers[at].endswith(">")
@@ -95,6 +99,28 @@ def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: b
             )
         )
     return table
+
+
+def _plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    right = [header.endswith(">") for header in headers]
+    named = [header.removesuffix(">").replace("\n", "") for header in headers]
+    widths = [max(len(row[at]) for row in [named, *rows]) for at in range(len(headers))]
+
+    def line(row: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    return "\n".join(map(line, [named, *rows]))
+
+
+def _text(value: Any) -> str:
+    """A cell in one line, with the words of `_cell`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "-" if value is None else with_short_nodes(str(value)).replace("\n", " ")
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Table:

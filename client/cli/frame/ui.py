@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ebla.operate.naming import Refused
 from ebla.placement.interrupts import ending_at_once
-from ebla.wording import with_short_nodes
+from ebla.wording import count, with_short_nodes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 NAME = "ebla"  # of a deployment, unless --name gives one
 PIPED_WIDTH = 2000
 LOOK_S = 0.2
+ROWS_SHOWN = 100  # of a long list at a terminal
+T = TypeVar("T")
 Shown = tuple[Any, ...]  # a command's result: the document for --json, and the parts for people
 
 
@@ -101,6 +103,15 @@ class Ui:
         with self.out.capture() as captured:
             self.out.print(part, highlight=False, markup=False)
         sys.stdout.writelines(line.rstrip() + "\n" for line in captured.get().splitlines() or [""])
+
+    def some(self, rows: Sequence[T]) -> Sequence[T]:
+        """The rows that a person reads at a terminal: the first ones, unless -v asks for all. Elsewhere nothing is cut."""
+        return rows if self.verbose or not self.out.is_terminal else rows[:ROWS_SHOWN]
+
+    def rest(self, rows: Sequence[Any], noun: str, others: str) -> list[str]:
+        """The line after `some` of the rows, if it left any out. `others`: a further way to see the rest."""
+        left = len(rows) - len(self.some(rows))
+        return [f"and {count(left, f'more {noun}')}: {others}, -v shows all"] if left else []
 
     # -- other output
 

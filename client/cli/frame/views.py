@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebla.actors.replication.configuration import PACIFICA
 from ebla.cli.frame.render import listing, status
@@ -28,9 +28,19 @@ if TYPE_CHECKING:
 
     from ebla.actors.messages import ServerState, ServerStatus
     from ebla.actors.replication.configuration import Forced
+    from ebla.cli.frame.ui import Ui
     from ebla.health.servers import Leased
-    from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, StoreHealth, TabletHealth
+    from ebla.health.verdicts import (
+        ClusterHealth,
+        ReplicaHealth,
+        ServerHealth,
+        StoreHealth,
+        TableHealth,
+        TabletHealth,
+    )
     from ebla.operate.quarantine import Kept
+
+Judged = TypeVar("Judged", "TableHealth", "TabletHealth")
 
 REASONS_MAX = 20
 REASON_MAX = 180  # characters: the remedy is at the end
@@ -97,7 +107,7 @@ NEXT_STEPS = {
 
 def reasons(health: ClusterHealth) -> list[str]:
     """The tablets by health class, if not all are fully healthy; each trouble that `tables` does not show, and what to do."""
-    listed = reasons_of_tables(health.tables)
+    listed = dict.fromkeys(reasons_of_tables(health.tables))
     others = [reason for reason in health.reasons if reason not in listed]
     classes = Counter(tablet.health_class for tablet in health.tablets)
     shown = []
@@ -129,7 +139,7 @@ def quarantined(kept: Kept) -> list[str]:
     )
 
 
-def servers(health: ClusterHealth) -> Table:
+def servers(health: ClusterHealth) -> Table | str:
     rows = (
         (
             host_of(server.address),
@@ -145,8 +155,10 @@ def servers(health: ClusterHealth) -> Table:
     return listing(("HOST", "STATUS", "REPLICAS>", "LEADERS>", "FAILED>", "HEARTBEAT>", "REMARK"), rows)
 
 
-def tables(health: ClusterHealth) -> Table:
-    """STATUS has the numbers of the tablets that are not healthy."""
+def tables(health: ClusterHealth, ui: Ui) -> list[Any]:
+    """STATUS has the numbers of the tablets that are not healthy. Of many tables those that are not healthy come first."""
+    known = health.tables
+    shown = ui.some(known if len(ui.some(known)) == len(known) else sick_first(known))
     rows = (
         (
             table.name,
@@ -155,9 +167,10 @@ def tables(health: ClusterHealth) -> Table:
             table.wanted,
             size(table.bytes),
         )
-        for table in health.tables
+        for table in shown
     )
-    return listing(("TABLE", "STATUS", "TABLETS>", "REPLICAS>", "SIZE>"), rows)
+    listed = listing(("TABLE", "STATUS", "TABLETS>", "REPLICAS>", "SIZE>"), rows)
+    return [listed, *ui.rest(known, "table", "`ebla table list PREFIX` lists some")]
 
 
 def era(replications: Iterable[str]) -> str:
@@ -166,7 +179,11 @@ def era(replications: Iterable[str]) -> str:
     return "/\n".join(sorted(kinds, reverse=True)) + ">"  # a narrow terminal has no room for both in a line
 
 
-def tablets(health: Sequence[TabletHealth], with_table: bool = True) -> Table:
+def sick_first(judged: Sequence[Judged]) -> list[Judged]:
+    return sorted(judged, key=lambda each: each.status == "HEALTHY")
+
+
+def tablets(health: Sequence[TabletHealth], with_table: bool = True) -> Table | str:
     rows = []
     for tablet in health:
         leader = next((r for r in tablet.replicas if r.uuid == tablet.leader), None)
@@ -195,7 +212,7 @@ def tablets(health: Sequence[TabletHealth], with_table: bool = True) -> Table:
     return listing((("TABLE",) if with_table else ()) + headers, rows)
 
 
-def replicas(tablet: TabletHealth) -> Table:
+def replicas(tablet: TabletHealth) -> Table | str:
     """Each replica by its own report; with digests fewer log positions, and FOLLOWS only if replicas disagree about the leader,
     so that the table fits."""
     addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
@@ -314,7 +331,7 @@ def silent_servers(silent: dict[str, str]) -> list[str]:
 
 def nodes(
     servers: Iterable[ServerHealth], listed_servers: dict[str, ServerStatus], states: dict[str, ServerState]
-) -> Table:
+) -> Table | str:
     """Servers and the space they use, by the servers' own states, or else by their last heartbeats to the master."""
     rows = []
     for server in servers:
@@ -336,7 +353,7 @@ def nodes(
     return listing(headers.split(), rows)
 
 
-def stores(stores: Iterable[StoreHealth]) -> Table:
+def stores(stores: Iterable[StoreHealth]) -> Table | str:
     """Ledger stores by their own reports."""
     rows = [
         (
@@ -356,7 +373,7 @@ def _silence(store: StoreHealth) -> str:
     return brief(store.error) if store.status == "UNREACHABLE" and store.error else ""
 
 
-def leases(servers: Iterable[Leased]) -> Table:
+def leases(servers: Iterable[Leased]) -> Table | str:
     """The leases of the servers with PacificA replicas, and the members of PacificA tablets that they are, as the master sees
     both."""
     rows = [

@@ -63,7 +63,7 @@ def check(
     if len(sick) > len(shown):
         parts += [f"and {count(len(sick) - len(shown), 'more tablet')} not healthy; -v shows all", ""]
     if health.tables:
-        parts += [views.tables(health), ""]
+        parts += [*views.tables(health, ui), ""]
     if checksum:
         parts.append(_compared(health))
     ui.show(

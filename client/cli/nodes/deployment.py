@@ -385,7 +385,7 @@ def status(ui: Ui) -> None:
             f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name, ui.common.address)}` starts it",
         )
         raise typer.Exit(FAILED)
-    ui.show(document, *_status_parts(report, health, address), *views.quarantined(kept))
+    ui.show(document, *_status_parts(ui, report, health, address), *views.quarantined(kept))
     if not health.healthy:
         raise typer.Exit(FAILED)
 
@@ -397,7 +397,7 @@ def _health(ui: Ui) -> tuple[ClusterHealth, Kept]:
         return within(ui, lambda cluster: check_all(cluster, None, 0.0, progress))
 
 
-def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:
+def _status_parts(ui: Ui, report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:
     hosts = report.hosts.hosts
     parts: list[Any] = [
         f"deployment {report.name} in the Ray cluster at {address}, {count(len(hosts), 'host')}",
@@ -406,7 +406,7 @@ def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> 
         "",
     ]
     if health.tables:
-        parts += [views.tables(health), ""]
+        parts += [*views.tables(health, ui), ""]
     return [*parts, views.health_line(health), *views.reasons(health), *views.warnings(health)]
 
 

@@ -10,7 +10,7 @@ from ebla.actors.replication.configuration import RAFT
 from ebla.cli.frame import views
 from ebla.cli.frame.options import option
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Shown
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.health.verdicts import ServerHealth, Survey, Unanswered, answered
 from ebla.wording import host_of, short, size
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 async def nodes(
+    ui: Ui,
     cluster: Cluster,
     details: Annotated[
         bool,
@@ -38,9 +39,10 @@ async def nodes(
     health = judge(seen)
     listed = {server.address: server for server in seen.servers if server.uuid}
     leased = {each.address: each for each in leases(seen)}
+    names = _table_names(seen) if details else None
     document = {
         "nodes": [
-            _document(server, seen, details) | {"pacifica": leased.get(server.address)}
+            _document(server, seen, names) | {"pacifica": leased.get(server.address)}
             for server in health.servers
         ],
         "ledger_stores": health.stores,
@@ -50,11 +52,12 @@ async def nodes(
         parts += ["", views.stores(health.stores)]
     if details:
         parts += ["", views.leases(leased.values())] if leased else []
-        parts += _details(seen)
+        parts += _details(ui, seen)
     return document, *parts
 
 
-def _document(server: ServerHealth, seen: Survey, details: bool) -> dict[str, Any]:
+def _document(server: ServerHealth, seen: Survey, names: dict[str, str] | None) -> dict[str, Any]:
+    """`names`: of the tables, by tablet, if the replicas are wanted."""
     listed = next((each for each in seen.servers if each.uuid and each.address == server.address), None)
     state: ServerState | None = answered(seen.states).get(server.address)
     found = structs.asdict(server)
@@ -63,8 +66,7 @@ def _document(server: ServerHealth, seen: Survey, details: bool) -> dict[str, An
     found["disk_bytes"] = state.disk_bytes if state else listed.disk_bytes if listed else None
     found["memtable_bytes"] = state.memtable_bytes if state else None
     found["shared_log_bytes"] = state.shared_log_bytes if state else None
-    if details:
-        names = _table_names(seen)
+    if names is not None:
         found["replica_list"] = state and [
             {"table": names.get(replica.tablet), **structs.asdict(replica)} for replica in state.replicas
         ]
@@ -75,7 +77,7 @@ def _table_names(seen: Survey) -> dict[str, str]:
     return {tablet.tablet: info.name for info in seen.tables for tablet in info.tablets}
 
 
-def _details(seen: Survey) -> list[Any]:
+def _details(ui: Ui, seen: Survey) -> list[Any]:
     names = _table_names(seen)
     protocols = {tablet.tablet: info.replication for info in seen.tables for tablet in info.tablets}
     parts: list[Any] = []
@@ -83,6 +85,7 @@ def _details(seen: Survey) -> list[Any]:
         if isinstance(state, Unanswered):
             parts += ["", f"{host_of(address)}: {state.message}"]
             continue
+        replicas = sorted(state.replicas, key=lambda each: (names.get(each.tablet, ""), each.tablet))
         rows = [
             (
                 f"  {names.get(replica.tablet, '(unknown)')}",
@@ -94,7 +97,7 @@ def _details(seen: Survey) -> list[Any]:
                 replica.flushed_index,
                 size(replica.rows_bytes),
             )
-            for replica in sorted(state.replicas, key=lambda each: (names.get(each.tablet, ""), each.tablet))
+            for replica in ui.some(replicas)
         ]
         number = views.era(protocols.get(replica.tablet, RAFT) for replica in state.replicas)
         headers = ("  TABLE", "TABLET", "STATE", "ROLE", number, "APPLIED>", "FLUSHED>", "SIZE>")
@@ -102,5 +105,6 @@ def _details(seen: Survey) -> list[Any]:
         memory = f"memtable {size(state.memtable_bytes)}, log {size(state.shared_log_bytes)}"
         parts += ["", f"{host_of(address)}: {instance}, {memory}"]
         parts += [listing(headers, rows) if rows else "  no replicas"]
+        parts += ["  " + line for line in ui.rest(replicas, "replica", "`ebla tablet list` lists tablets")]
         parts += [f"  {short(each.tablet)}: {each.error}" for each in state.replicas if each.error]
     return parts

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ebla.storage.schema import Column
 
 REPLICAS = 3
+DETAILED = 20  # tablets whose replicas `describe -d` shows
 OPTIONS = ("replicas", "replication", "min_members", "storage", "compression")  # of a new table, if given
 
 
@@ -150,6 +151,7 @@ async def _create(
 
 
 async def list_tables(
+    ui: Ui,
     cluster: Cluster,
     prefix: Annotated[str, argument("PREFIX", "Only names with this beginning.")] = "",
     deleted: Annotated[bool, option("--deleted", "The dropped tables that can be recalled.")] = False,
@@ -160,15 +162,18 @@ async def list_tables(
     document = {"tables": found}
     if not found:
         return document, f"no {'dropped ' if deleted else ''}tables{begins}{' are kept' if deleted else ''}"
+    rest = ui.rest(found, "table", "`ebla table list PREFIX` lists some")
     if deleted:
-        kept = ((t.name, when(t.until_us), size(t.rows_bytes), t.table) for t in found)
-        return document, listing(("TABLE", "KEPT UNTIL", "SIZE>", "ID"), kept)
-    rows = ((t.name, t.state, t.tablets, t.replicas, protocol(t), size(t.rows_bytes)) for t in found)
+        kept = ((t.name, when(t.until_us), size(t.rows_bytes), t.table) for t in ui.some(found))
+        return document, listing(("TABLE", "KEPT UNTIL", "SIZE>", "ID"), kept), *rest
+    shown = ui.some(found)
+    rows = ((t.name, t.state, t.tablets, t.replicas, protocol(t), size(t.rows_bytes)) for t in shown)
     headers = ("TABLE", "STATE", "TABLETS>", "REPLICAS>", "REPLICATION", "SIZE>")
-    return document, listing(headers, rows)
+    return document, listing(headers, rows), *rest
 
 
 async def describe(
+    ui: Ui,
     cluster: Cluster,
     name: TableName,
     details: Annotated[
@@ -183,9 +188,18 @@ async def describe(
         health = await cluster.health([name])
         document["health"] = next(table.status for table in health.tables)
         document["tablet_health"] = health.tablets
-        parts += ["", views.tablets(health.tablets, with_table=False)]
-        for tablet in health.tablets:
+        ordered = views.sick_first(health.tablets)
+        shown = health.tablets if len(ordered) <= DETAILED else ordered[:DETAILED]
+        listed = health.tablets if len(ui.some(ordered)) == len(ordered) else ui.some(ordered)
+        parts += ["", views.tablets(listed, with_table=False)]
+        parts += ui.rest(ordered, "tablet", "`--json` has the rest too")
+        for tablet in ordered if ui.verbose else shown:
             parts += ["", *views.tablet(tablet)]
+        if len(shown) < len(ordered) and not ui.verbose:
+            parts += [
+                "",
+                f"`ebla tablet show TABLET` shows the replicas of one of the other {len(ordered) - DETAILED:,} tablets",
+            ]
     return document, *parts
 
 

@@ -26,16 +26,22 @@ OfTable = Annotated[
 
 
 async def list_tablets(
+    ui: Ui,
     cluster: Cluster,
     table: Annotated[
         str | None, option("-t --table NAME", "Only tablets of this table.", autocompletion=completion.tables)
     ] = None,
 ) -> Shown:
-    """List the tablets: health, leader, term or ballot, log index, size."""
+    """List the tablets: health, leader, term or ballot, log index, size. Of a long list, a terminal shows the first 100, those
+    that are not healthy before the others."""
     if table is not None:
         await cluster.table_info(table)
     tablets = (await cluster.health(None if table is None else [table])).tablets
-    return {"tablets": tablets}, views.tablets(tablets) if tablets else "no tablets"
+    if not tablets:
+        return {"tablets": tablets}, "no tablets"
+    ordered = tablets if len(ui.some(tablets)) == len(tablets) else views.sick_first(tablets)
+    others = "`ebla check` sums them up" if table else "`-t TABLE` lists those of a table"
+    return {"tablets": tablets}, views.tablets(ui.some(ordered)), *ui.rest(tablets, "tablet", others)
 
 
 async def show(cluster: Cluster, tablet: TabletId) -> Shown:
