@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ebla.actors.errors import RequestReused, StaleRequest
 from ebla.actors.master.catalog import catalog as c
 from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.members import Members
 from ebla.actors.master.catalog.records import decode_image, encode_image
 from ebla.actors.master.cluster.levels import FREEZED
 from ebla.actors.master.tables import requests
@@ -160,6 +161,19 @@ NOTICES = [
 ]
 
 
+def _recounted(catalog: c.Catalog) -> Members:
+    """The members as a catalog counts them that knows nothing but the present records."""
+    found = Members()
+    for record in catalog.tablets.values():
+        if record.state in c.LIVE:
+            found.replace(None, record)
+    return found
+
+
+def _held(members: Members) -> tuple[object, ...]:
+    return members.held, members.of_table, members.appointed, members.primaries
+
+
 class CatalogMachine(RuleBasedStateMachine):
     """Random legal edits. The model has a dictionary of names and one of tablet states, and no indexes."""
 
@@ -261,6 +275,7 @@ class CatalogMachine(RuleBasedStateMachine):
         assert set(catalog.creating) == by_state[c.CREATING]
         assert set(catalog.ended) == {t for t, s in self.states.items() if s not in c.LIVE}
         assert set(catalog.unseen) == {t for t, r in catalog.tablets.items() if r.unseen}
+        assert _held(catalog.members) == _held(_recounted(catalog))
         catalog.check()
 
     def teardown(self) -> None:
