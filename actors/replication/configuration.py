@@ -31,7 +31,8 @@ def names(word: str, uuid: str, address: str) -> bool:
     return len(word) >= PREFIX_MIN and any(each.startswith(word) for each in identifiers)
 
 
-class Peer(msgspec.Struct, frozen=True):
+# Peers and configurations can be in no reference cycle. A master has 100,000s of them: the garbage collector need not visit them.
+class Peer(msgspec.Struct, frozen=True, gc=False):
     """A member of the configuration: the server's uuid (identity) and address (place).
 
     `promote`: a non-voter that the leader makes a voter as soon as it has caught up (the seed's
@@ -50,7 +51,7 @@ class Peer(msgspec.Struct, frozen=True):
         return PRE_VOTER if self.member == NON_VOTER and self.promote else self.member
 
 
-class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
+class Configuration(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The group's members. `index`: the log index of its entry, -1 for the configuration at
     creation; with a `primary`, the ballot. `unsafe`: the forced epoch, which is how often an operator forced a configuration on
     the group without a majority. Later configurations inherit it, and are newer than any of a lower

@@ -49,7 +49,7 @@ class TableRecord(msgspec.Struct, frozen=True):
         return replace(self, schema=following, first=self.created_schema)
 
 
-class TabletRecord(msgspec.Struct, frozen=True):
+class TabletRecord(msgspec.Struct, frozen=True, gc=False):
     """A tablet.
 
     `unseen`: members that have not reported a replica yet. `former`: members that left the configuration
