@@ -79,6 +79,7 @@ class Server(Role):
         self.world, self.tablets = world, tablets
         self.instance = m.ServerInstance(peer.uuid, 1, f"start of {peer.uuid}")
         self.silent = False
+        self._register = True
         self.last_beacon_s = 0.0
 
     async def start(self) -> None:
@@ -106,15 +107,20 @@ class Server(Role):
 
     async def _beat(self) -> None:
         self._sequence += 1
-        updated = tuple(self._report(*each) for each in self.tablets.items()) if self._full else ()
+        address = self.world.address
+        registration = m.Registration(address, address.partition("/")[2], "scripted")
         request = m.HeartbeatRequest(
             self.instance,
-            m.Registration(self.world.address, self.world.address.partition("/")[2], "scripted"),
-            m.TabletReport(self._sequence, not self._full, updated),
+            registration if self._register else None,
+            self.report(),
             replicas=len(self.tablets),
         )
         reply = await self.world.network.call(MASTER, "heartbeat", request, m.HeartbeatReply, 10.0)
-        self._full = reply.needs_full_report
+        self._register, self._full = reply.needs_register, reply.needs_full_report
+
+    def report(self) -> m.TabletReport:
+        updated = tuple(self._report(*each) for each in self.tablets.items()) if self._full else ()
+        return m.TabletReport(self._sequence, not self._full, updated)
 
     def _report(self, tablet: str, known: Configuration) -> m.ReplicaReport:
         role = "primary" if known.primary == self.instance.uuid else "secondary"

@@ -1,4 +1,4 @@
-"""What many tablets cost: idle ones, and one wide table beside a narrow one with the same rows."""
+"""What many tablets cost: idle ones, one wide table beside a narrow one with the same rows, and 100,000 of them at the master."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 import ebla
-from benchmarks import loads
+from benchmarks import loads, tablets
 from benchmarks.figures import Figure, Samples, median
 
 HOSTS = 3
@@ -47,6 +47,7 @@ def figures() -> Iterator[Figure]:
             better="lower",
             of_floor=True,
         )
+    yield from tablets.figures()
 
 
 def _wide(db: Any, narrow: Any) -> Iterator[Figure]:
@@ -55,8 +56,8 @@ def _wide(db: Any, narrow: Any) -> Iterator[Figure]:
     rates: dict[int, list[float]] = {NARROW: [], WIDE: []}
     wide = _table(db, "wide", WIDE)
     for _ in range(3):
-        for tablets, table in ((NARROW, narrow), (WIDE, wide)):
-            rates[tablets].append(loads.bulk_upsert(table, rows))
+        for width, table in ((NARROW, narrow), (WIDE, wide)):
+            rates[width].append(loads.bulk_upsert(table, rows))
     floor_name = f"{NARROW} tablets"
     yield Figure(
         f"bulk upsert of {ROWS:,} rows into {WIDE} tablets, median of 3",
@@ -79,8 +80,8 @@ def _wide(db: Any, narrow: Any) -> Iterator[Figure]:
     db.drop_table("wide")
 
 
-def _table(db: Any, name: str, tablets: int) -> Any:
-    partition = ebla.hash("k", buckets=tablets)
+def _table(db: Any, name: str, buckets: int) -> Any:
+    partition = ebla.hash("k", buckets=buckets)
     return db.create_table(name, schema=loads.SCHEMA, primary_key=["k"], partition_by=partition, replicas=3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,6 +95,13 @@ def test_the_first_report_of_a_server_reads_no_tablet_of_other_servers() -> None
     heard.take("b", report(sequence=1, full=True))
     assert views.reads == 1, "a server that has reported before may lack replicas now"
     assert heard.views.of(heard.tablet).states == {"a": "running"}
+
+
+def test_the_garbage_collector_visits_no_record_of_a_tablet() -> None:
+    story = Story()
+    record = story.catalog.tablets[story.running(*SERVERS)]
+    assert record.configuration is not None
+    assert not any(map(gc.is_tracked, (record, record.configuration, *record.configuration.peers)))
 
 
 def test_no_question_about_members_reads_all_tablets() -> None:
