@@ -196,9 +196,10 @@ async def describe(
         for tablet in ordered if ui.verbose else shown:
             parts += ["", *views.tablet(tablet)]
         if len(shown) < len(ordered) and not ui.verbose:
+            left = count(len(ordered) - DETAILED, "more tablet")
             parts += [
                 "",
-                f"`ebla tablet show TABLET` shows the replicas of one of the other {len(ordered) - DETAILED:,} tablets",
+                f"and the replicas of {left}: `ebla tablet show TABLET` shows those of one, -v shows all",
             ]
     return document, *parts
 
