@@ -151,11 +151,13 @@ class Receiver(Protocol):
 class Environment(Reader, Protocol):
     """One LMDB environment. Each of its own reads sees the newest committed state.
 
-    `directory` is its place on this host, for readers in other processes; `path` is relative to the role's directory.
+    `directory` is its place on this host, for readers in other processes; `path` is relative to the role's directory. Reads
+    and commits set `used`; only the owner sets it to False.
     """
 
     path: str
     directory: str
+    used: bool
 
     async def commit(self, batch: Batch) -> None:
         """Durable when it returns. Concurrent commits share one sync (group commit), in call order."""
@@ -168,6 +170,13 @@ class Environment(Reader, Protocol):
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run CPU-heavy `work` beside the event loop (in line in simulation). It must not touch role state."""
+
+    def check(self) -> None:
+        """Raise if it is closed, or its disk has failed or is lost."""
+
+    def unmap(self) -> None:
+        """Give back descriptors and memory soon, until the next use, which takes them again. A no-op while a snapshot is
+        open."""
 
     async def reserve(self, bytes_wanted: int) -> None:
         """Map enough address space for records of `bytes_wanted` bytes. Growing the map later would expire open

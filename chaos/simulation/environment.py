@@ -135,6 +135,11 @@ class MemoryEnvironment(TablesReader):
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self.used = self.mapped = True
+
+    def unmap(self) -> None:
+        """Memory has nothing to give back, so this is only noted."""
+        self.mapped = False
 
     def check(self) -> None:
         self._disk.check()
@@ -144,10 +149,12 @@ class MemoryEnvironment(TablesReader):
 
     def _table(self, database: str) -> Any:
         self.check()
+        self.used = self.mapped = True
         return _table_of(self._disk.state.environments[self.path], database)
 
     async def commit(self, batch: Batch) -> None:
         self.check()
+        self.used = self.mapped = True
         check_batch(batch, self._disk.state.environments[self.path])
         future = self._disk.loop.create_future()
         self._queue.append((batch, future))
@@ -158,6 +165,7 @@ class MemoryEnvironment(TablesReader):
 
     def snapshot(self, *, views: bool = False) -> MemorySnapshot:
         self.check()
+        self.used = self.mapped = True
         tables = self._disk.state.environments[self.path]
         self._shared = dict.fromkeys(tables)
         self._snapshots = [

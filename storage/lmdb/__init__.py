@@ -3,7 +3,8 @@
 disk.py           a role's directory: environments are created, found, moved and removed durably
 environment.py    a writable environment: group commit by one writer, a map that grows, no trust in a failed disk
 commit.py         one group of batches, one transaction, one sync; the meaning of every failure
-reads.py          short transactions and pinned snapshots
+mapping.py        the map of an environment, and pinned snapshots of it
+reads.py          the loops over a transaction, and the errors of reads
 gate.py           the lock between threads that read and one that exchanges the map
 reader.py         another process's environment, read in place
 files.py          the files of an environment: no power cut leaves half of one

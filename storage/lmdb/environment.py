@@ -8,8 +8,8 @@ The map doubles when a group does not fit. No transaction of this process may be
 `growth_grace_s` to be closed and then expire.
 
 Memory: LMDB keeps a page in memory for every page that its largest commit changed, and mapped pages count as memory. So
-the environment is closed and opened again after a large commit, as soon as no snapshot is open, and mapped pages are
-released from time to time.
+the environment is unmapped after a large commit, as soon as no snapshot is open, and mapped pages are released from time
+to time. The owner also unmaps an environment that it does not use: three descriptors and 60 kB of memory for each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import lmdb
@@ -33,7 +32,8 @@ from ebla.storage.lmdb import pages
 from ebla.storage.lmdb.commit import MapFull, batch_bytes, commit_group
 from ebla.storage.lmdb.data_dirs import Keeper
 from ebla.storage.lmdb.files import DATA_FILE, map_environment
-from ebla.storage.lmdb.reads import Database, LmdbMapping
+from ebla.storage.lmdb.mapping import LmdbMapping
+from ebla.storage.lmdb.reads import Database
 from ebla.storage.lmdb.roots import Roots
 from ebla.storage.lmdb.stream import LmdbStream
 
@@ -47,11 +47,11 @@ _MIB = 1 << 20
 
 
 class Job(NamedTuple):
-    """A batch and the future of its caller. Without a batch: a request for `room_bytes` of map, or the end."""
+    """A batch and the future of its caller; or, without a batch, an act for the writer's thread."""
 
     batch: Batch | None
     done: asyncio.Future[None]
-    room_bytes: int | None = None
+    act: Callable[[], StorageError | None] | None = None
 
 
 class LmdbEnvironment(LmdbMapping):
@@ -69,7 +69,7 @@ class LmdbEnvironment(LmdbMapping):
         commits: Executor,
         work: Executor,
     ) -> None:
-        super().__init__(path, environment, databases)
+        super().__init__(path, environment, databases, map_environment)
         self._roots = roots
         self._keeper = keeper
         self._loop = asyncio.get_running_loop()
@@ -91,6 +91,7 @@ class LmdbEnvironment(LmdbMapping):
 
     async def commit(self, batch: Batch) -> None:
         self._check_open()
+        self.used = True
         await self._submit(batch)
 
     async def stream(self) -> LmdbStream:
@@ -102,22 +103,22 @@ class LmdbEnvironment(LmdbMapping):
 
     async def reserve(self, bytes_wanted: int) -> None:
         self._check_open()
-        await self._submit(None, 2 * bytes_wanted)  # pages are rarely full
+        await self._submit(None, partial(self._reserve, 2 * bytes_wanted))  # pages are rarely full
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         self.check()
         return await self._loop.run_in_executor(self._work, work, *arguments)
 
-    def size_bytes(self) -> int:
-        """Bytes up to the last page ever used: the size of the file."""
-        return self._inside(self._used_bytes)
+    def unmap(self) -> None:
+        if self.mapped and not self._closing:
+            self._submit(None, self._put_away)
 
     async def close(self) -> None:
         if not self._closing:
             self._closing = True
             for stream in list(self._streams):
                 stream.close()
-            await self._submit(None)
+            await self._submit(None, self._shut)
             self._keeper.forget(self.path)
 
     def check(self) -> None:
@@ -136,12 +137,11 @@ class LmdbEnvironment(LmdbMapping):
         with contextlib.suppress(StorageError):
             self._inside(lambda: self.lmdb.reader_check())
 
-    def _used_bytes(self) -> int:
-        return (self.lmdb.info()["last_pgno"] + 1) * self.lmdb.stat()["psize"]
-
-    def _submit(self, batch: Batch | None, room_bytes: int | None = None) -> asyncio.Future[None]:
+    def _submit(
+        self, batch: Batch | None, act: Callable[[], StorageError | None] | None = None
+    ) -> asyncio.Future[None]:
         done = self._loop.create_future()
-        self._jobs.put(Job(batch, done, room_bytes))
+        self._jobs.put(Job(batch, done, act))
         if self._thread is None:
             with self._scheduling:
                 scheduled, self._scheduled = self._scheduled, True
@@ -181,10 +181,8 @@ class LmdbEnvironment(LmdbMapping):
         try:
             errors = self._commit(batches) if batches else []
             self._release(sum(len(change.items) for b in batches for change in b if isinstance(change, Put)))
-            if last.room_bytes is not None:
-                errors.append(self._reserve(last.room_bytes))
-            elif last.batch is None:
-                self._shut()
+            if last.act is not None:
+                errors.append(last.act())
         except BaseException as defect:
             broken = DiskFailed(f"the writer of {self.path} broke off: {defect!r}", path=self.path)
             failed = self._keeper.poison(broken)
@@ -221,23 +219,18 @@ class LmdbEnvironment(LmdbMapping):
         file."""
         self._unreleased += items
         self._swollen |= items >= RENEW_ITEMS
-        if self._swollen and not self._keeper.failed:
-            self._swollen = not self._renew()
+        if self._swollen and self._unmap():
+            self._swollen = False
+            pages.trim()
         if self._unreleased >= RELEASE_ITEMS:
             self._unreleased = 0
             pages.release(os.path.join(self.directory, DATA_FILE))
 
-    def _renew(self) -> bool:
-        """Open the environment again to free the memory of a large commit. Return whether that succeeded. A disk that
-        refuses has failed; earlier commits stay committed."""
-        try:
-            renewed = self.renew(partial(map_environment, Path(self.directory)))
-        except (lmdb.Error, OSError) as error:
-            self._keeper.poison(DiskFailed(f"cannot open {self.path} again: {error}", path=self.path))
-            return False
-        if renewed:
-            pages.trim()
-        return renewed
+    def _put_away(self) -> None:
+        """Close the files until the next use. A copy of the file continues, in its own process."""
+        if self._unmap():
+            self._roots.close()
+            pages.unmapped.add()
 
     def _commit_growing(self, batches: Sequence[Batch]) -> list[EblaError | None]:
         for _ in range(GROWTHS_MAX):
@@ -254,7 +247,7 @@ class LmdbEnvironment(LmdbMapping):
     def _reserve(self, room_bytes: int) -> StorageError | None:
         try:
             self._keeper.check()
-            wanted_bytes = self._used_bytes() + room_bytes
+            wanted_bytes = self.size_bytes() + room_bytes
             if wanted_bytes > self.lmdb.info()["map_size"]:
                 self._map(wanted_bytes)
         except StorageError as error:

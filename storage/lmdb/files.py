@@ -31,7 +31,7 @@ from ebla.storage.errors import Damaged, DataDiskFailed, DiskFailed, DiskFull, I
 from ebla.storage.lmdb import structure
 from ebla.storage.lmdb.commit import for_want_of_space
 from ebla.storage.lmdb.data_dirs import DataDisks
-from ebla.storage.lmdb.reads import DAMAGE, SPARE_READS, Database
+from ebla.storage.lmdb.reads import DAMAGE, SPARE_READS, Database, code_of
 from ebla.storage.lmdb.roots import Roots
 from ebla.storage.space import LOW_BYTES, extend
 
@@ -84,7 +84,7 @@ class EnvironmentFiles:
         try:
             return self._open(path, databases, map_bytes)
         except (lmdb.Error, OSError, msgspec.MsgspecError) as error:
-            if for_want_of_space(_code(error), self.root / path):
+            if for_want_of_space(code_of(error), self.root / path):
                 raise DiskFull(f"no space left to open {path}: {error}; free space", path=path) from error
             problem = f"environment {path} is unreadable: {error}; rebuild it from a peer"
             raise Damaged(problem, path=path) from error
@@ -360,13 +360,9 @@ def map_environment(directory: Path, map_bytes: int, *, synced: bool = True) -> 
 
 
 def create_error(path: str, place: Path, error: Exception) -> StorageError:
-    if for_want_of_space(_code(error), place):
+    if for_want_of_space(code_of(error), place):
         return DiskFull(f"no space left to make {path}: {error}; nothing was changed: free space", path=path)
     return DiskFailed(f"cannot make environment {path}: {error}", path=path)
-
-
-def _code(error: Exception) -> int | None:
-    return error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", None)
 
 
 def _is_environment(place: Path) -> bool:

@@ -21,6 +21,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 2_000_000
 KEPT_BYTES = 16_000_000
+UNTRIMMED_MAX = 32  # environments; each has had up to 1 MiB for the numbers of free pages
 
 
 def release(file: str) -> int:
@@ -37,6 +38,23 @@ def trim() -> None:
     """Return freed memory to the system, if the C library can (glibc's malloc_trim)."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
+
+
+class Unmapped:
+    """Counts environments whose memory went back to the C library, and returns that of some to the system at once. A trim
+    walks over all free memory."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    def add(self) -> None:
+        self._waiting += 1
+        if self._waiting >= UNTRIMMED_MAX:
+            self._waiting = 0
+            trim()
+
+
+unmapped = Unmapped()  # the allocator is the process's
 
 
 def keep_small_allocations() -> None:

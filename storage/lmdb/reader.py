@@ -14,7 +14,8 @@ import lmdb
 
 from ebla.storage.errors import Damaged
 from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, READERS_MAX
-from ebla.storage.lmdb.reads import SPARE_READS, LmdbMapping
+from ebla.storage.lmdb.mapping import LmdbMapping
+from ebla.storage.lmdb.reads import SPARE_READS
 
 ADDRESS_SPACE_BYTES = 1 << 36  # only addresses; a file that grows beyond them must be mapped again
 

@@ -1,8 +1,4 @@
-"""Reads of LMDB environments: short transactions, pinned snapshots, and the exchange of the map.
-
-A read transaction points into the memory map, and the map may only be exchanged for a larger one while no transaction
-of this process is open. So every read passes a gate, snapshots are registered, and an exchange of the map closes the
-gate and expires the snapshots that are left. Loops run in C: no Python code per row.
+"""The methods of `environment.Reader` over an LMDB transaction, and the errors of reads. Loops run in C: no Python code per row.
 
 A latent sector error under a memory map is SIGBUS, which Python cannot turn into an error: the process dies.
 """
@@ -10,9 +6,7 @@ A latent sector error under a memory map is SIGBUS, which Python cannot turn int
 from __future__ import annotations
 
 import abc
-import os
-import threading
-import time
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
@@ -21,8 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 import lmdb
 
 from ebla.storage.environment import JOINED_LARGE, Item, within
-from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, SnapshotExpired, StorageError
-from ebla.storage.lmdb.gate import Gate
+from ebla.storage.errors import Corruption, DiskFailed, StorageError
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -31,6 +24,7 @@ Database: TypeAlias = "lmdb._Database"
 
 SPARE_READS = 1  # a read transaction kept for reuse: a new one costs three times as much
 
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 DAMAGE = (
     lmdb.BadTxnError,  # the error of a cursor after it has met a damaged page
     lmdb.CorruptedError,
@@ -55,7 +49,7 @@ class LmdbReads(abc.ABC):
     ) -> T: ...
 
     def get(self, database: str, key: bytes) -> bytes | None:
-        return self._read(_get, database, key)
+        return self._read(get, database, key)
 
     def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._read(_get_many, database, keys)
@@ -102,197 +96,12 @@ class LmdbReads(abc.ABC):
         return self._read(_count, database)
 
 
-class LmdbMapping(LmdbReads):
-    """An open LMDB environment as this process sees it. Its own reads see the newest committed state."""
-
-    def __init__(self, path: str, environment: lmdb.Environment, databases: dict[str, Database]) -> None:
-        self.path = path
-        self.directory = os.path.realpath(environment.path())
-        self.lmdb = environment
-        self.databases = databases
-        self._pid = os.getpid()
-        self.gate = Gate()
-        self._snapshots: dict[LmdbSnapshot, None] = {}
-        self._snapshot_closed = threading.Condition()
-        self._closed = False
-
-    def check(self) -> None:
-        if self._closed or os.getpid() != self._pid:
-            assert os.getpid() == self._pid, "an LMDB environment never crosses a fork"
-            raise StorageError(f"environment {self.path} is closed", path=self.path)
-
-    def snapshot(self, *, views: bool = False) -> LmdbSnapshot:
-        return self._inside(partial(self._pin, views))
-
-    def info(self) -> dict[str, int]:
-        """LMDB's own figures: map_size, last_txnid, last_pgno, num_readers, ..."""
-        return self._inside(lambda: {k: v for k, v in self.lmdb.info().items() if isinstance(v, int)})
-
-    def handle(self, name: str) -> Database:
-        found = self.databases.get(name)
-        if found is None:
-            known = ", ".join(self.databases)
-            raise InvalidArgument(f"there is no database {name!r} in {self.path}; it was opened with {known}")
-        return found
-
-    def forget(self, snapshot: LmdbSnapshot) -> None:
-        with self._snapshot_closed:
-            self._snapshots.pop(snapshot, None)
-            self._snapshot_closed.notify_all()
-
-    def _read(
-        self,
-        work: Callable[Concatenate[Transaction, Database, P], T],
-        database: str,
-        *arguments: P.args,
-        **options: P.kwargs,
-    ) -> T:
-        self.gate.enter()
-        try:
-            self.check()
-            transaction = self.lmdb.begin()
-            try:
-                return work(transaction, self.handle(database), *arguments, **options)
-            finally:
-                transaction.abort()
-        except lmdb.MapResizedError:
-            pass
-        except lmdb.Error as error:
-            raise read_error(error, self.path) from error
-        finally:
-            self.gate.leave()
-        self._adopt()
-        return self._read(work, database, *arguments, **options)
-
-    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
-        return self._inside(partial(self._look, database, key, work))
-
-    def _look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
-        with self.lmdb.begin(buffers=True) as transaction:
-            found = transaction.get(key, db=self.handle(database))
-            return None if found is None else work(found)
-
-    def _inside(self, work: Callable[[], T]) -> T:
-        """As `_read`, for work without a database."""
-        with self.gate.inside():
-            self.check()
-            try:
-                return work()
-            except lmdb.MapResizedError:
-                pass
-            except lmdb.Error as error:
-                raise read_error(error, self.path) from error
-        self._adopt()
-        return self._inside(work)
-
-    def _adopt(self) -> None:
-        """Take over the larger map of the owner, which is another process. The map must grow, so retries end."""
-        before = self.lmdb.info()["map_size"]
-        try:
-            self.exchange_map(0, grace_s=0.0)
-        except lmdb.Error as error:
-            raise read_error(error, self.path) from error
-        if self.lmdb.info()["map_size"] <= before:
-            raise StorageError(
-                f"cannot take over the larger map of {self.path}; open it again", path=self.path
-            )
-
-    def _pin(self, views: bool) -> LmdbSnapshot:
-        transaction: Any = self.lmdb.begin(buffers=True) if views else self.lmdb.begin()
-        snapshot = LmdbSnapshot(self, transaction, views)
-        with self._snapshot_closed:
-            self._snapshots[snapshot] = None
-        return snapshot
-
-    def exchange_map(self, map_bytes: int, grace_s: float) -> None:
-        """Map `map_bytes` (0: the size in the file), once no transaction points into the present map."""
-        self._await_snapshots(grace_s)
-        with self.gate.closed():
-            self._expire_snapshots()
-            if not self._closed:
-                self.lmdb.set_mapsize(map_bytes)
-
-    def _await_snapshots(self, grace_s: float) -> None:
-        until = time.monotonic() + grace_s
-        with self._snapshot_closed:
-            while self._snapshots and (left_s := until - time.monotonic()) > 0:
-                self._snapshot_closed.wait(left_s)
-
-    def _expire_snapshots(self) -> None:
-        with self._snapshot_closed:
-            left = list(self._snapshots)
-        for snapshot in left:
-            snapshot.close()
-
-    def renew(self, again: Callable[[int], lmdb.Environment]) -> bool:
-        """Close the environment and open it `again` with a map of the same size. A no-op that returns False while a snapshot
-        is open. After an lmdb.Error the environment is unusable."""
-        with self.gate.closed():
-            if self._snapshots or self._closed:
-                return False
-            map_bytes = self.lmdb.info()["map_size"]
-            self.lmdb.close()
-            self.lmdb = again(map_bytes)
-            self.databases = {name: self.lmdb.open_db(name.encode(), create=False) for name in self.databases}
-            return True
-
-    def _shut(self) -> None:
-        """Close the environment; later calls raise."""
-        with self.gate.closed():
-            self._expire_snapshots()
-            self._closed = True
-            self.lmdb.close()
+def code_of(error: Exception) -> int | None:
+    return error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", None)
 
 
-class LmdbSnapshot(LmdbReads):
-    """One pinned state, for any thread, one call at a time."""
-
-    def __init__(self, mapping: LmdbMapping, transaction: Transaction, views: bool = False) -> None:
-        self._mapping = mapping
-        self._transaction: Transaction | None = transaction
-        self._views = views
-        self._lock = threading.Lock()
-
-    def get(self, database: str, key: bytes) -> bytes | None:
-        return self._read(_get_copied if self._views else _get, database, key)
-
-    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
-        if not self._views:
-            return super().look(database, key, work)
-        return self._read(_look, database, key, work)
-
-    def close(self) -> None:
-        """Wait for a read in another thread, then close."""
-        with self._lock:
-            transaction, self._transaction = self._transaction, None
-            if transaction is not None:
-                transaction.abort()
-        self._mapping.forget(self)
-
-    def _read(
-        self,
-        work: Callable[Concatenate[Transaction, Database, P], T],
-        database: str,
-        *arguments: P.args,
-        **options: P.kwargs,
-    ) -> T:
-        assert not self._views or work in (_get_copied, _look), "what is read would end with the snapshot"
-        mapping = self._mapping
-        with mapping.gate.inside(), self._lock:
-            mapping.check()
-            if self._transaction is None:
-                raise SnapshotExpired(
-                    f"this snapshot of {mapping.path} was closed, or gave way to a larger map; open a new one",
-                    path=mapping.path,
-                )
-            try:
-                return work(self._transaction, mapping.handle(database), *arguments, **options)
-            except lmdb.Error as error:
-                raise read_error(error, mapping.path) from error
-
-
-def read_error(error: lmdb.Error, path: str) -> StorageError:
-    if isinstance(error, DAMAGE):
+def read_error(error: lmdb.Error | OSError, path: str) -> StorageError:
+    if isinstance(error, (*DAMAGE, FileNotFoundError)):
         return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
     if isinstance(error, lmdb.PanicError):
         return DiskFailed(f"{path} cannot be used after a failed write: {error}", path=path)
@@ -300,22 +109,27 @@ def read_error(error: lmdb.Error, path: str) -> StorageError:
         return StorageError(
             f"{path} has too many readers at once; close snapshots and local readers", path=path
         )
+    if code_of(error) in NO_DESCRIPTOR:
+        return StorageError(
+            f"cannot open {path}: too many files are open; raise the limit of this process (ulimit -n), then try again",
+            path=path,
+        )
     return StorageError(f"cannot read {path}: {error}", path=path)
 
 
 # -- the loops -----------------------------------------------------------------------------------------------
 
 
-def _get(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
+def get(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
     return transaction.get(key, db=database) if key else None  # LMDB raises an error for an empty key
 
 
-def _get_copied(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
-    found = _get(transaction, database, key)
+def get_copied(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
+    found = get(transaction, database, key)
     return None if found is None else bytes(found)
 
 
-def _look(transaction: Transaction, database: Database, key: bytes, work: Callable[[Any], T]) -> T | None:
+def look(transaction: Transaction, database: Database, key: bytes, work: Callable[[Any], T]) -> T | None:
     found = transaction.get(key, db=database)
     return None if found is None else work(found)
 
@@ -324,7 +138,7 @@ def _get_many(transaction: Transaction, database: Database, keys: Sequence[bytes
     try:
         return list(map(partial(transaction.get, db=database), keys))
     except lmdb.BadValsizeError:
-        return [_get(transaction, database, key) for key in keys]
+        return [get(transaction, database, key) for key in keys]
 
 
 def _range(cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None) -> Iterator[Item]:

@@ -59,12 +59,22 @@ class Roots:
 
     def __init__(self, data: Path, path: str) -> None:
         self.path = path
-        self._file = os.open(data, os.O_RDWR | os.O_CLOEXEC)
+        self._data = data
+        self._descriptor: int | None = None
         self._page_bytes = 0
         self._sealed: Pages | None = None  # the pages as last checked or written
 
+    @property
+    def _file(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._data, os.O_RDWR | os.O_CLOEXEC)
+        return self._descriptor
+
     def close(self) -> None:
-        os.close(self._file)
+        """Close the file until the next use."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def check(self) -> int | None:
         """Return the number of a newest root that has no seal yet. Raises Damaged; OSError if the roots cannot be read."""

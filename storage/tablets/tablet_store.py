@@ -80,6 +80,7 @@ class TabletStore:
             store = TabletStore(environment, Results(), checksum.seed(tablet), schema)
             if environment.size_bytes() <= SMALL_BYTES:
                 await store.scrub()
+            environment.unmap()  # a start opens thousands
             return store
         except BaseException:
             await environment.close()  # otherwise it could be neither opened again nor removed

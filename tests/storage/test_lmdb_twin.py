@@ -138,6 +138,12 @@ class Twins(RuleBasedStateMachine):
             self.both("last", database, bound[1])
 
     @rule()
+    def unmap(self) -> None:
+        for side in (self.real, self.memory):
+            side.loop.call_soon(side.environment.unmap)
+            side.commit([[]])
+
+    @rule()
     def pin(self) -> None:
         for side in (self.real, self.memory):
             side.snapshots.append(side.environment.snapshot())

@@ -9,6 +9,7 @@ from typing import Any
 from ebla.actors import errors
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER
+from ebla.actors.tablet.upkeep.maintenance import UNUSED_S
 from ebla.chaos.simulation.medium import COMMIT_S
 from ebla.storage.errors import Corruption
 from tests.tablet.appointing import PacificaGroup, pacifica, voting
@@ -50,6 +51,22 @@ async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_
     leaders = {await group.leader(tablet) for tablet in tablets}
     assert 9 * 2 * len(leaders) <= calls["liveness"] <= 11 * 2 * len(leaders)
     assert not any(group.server(host).rounds.ticking for host in HOSTS)
+
+
+@simulated(**QUIESCES)
+async def test_idle_replicas_unmap_their_files_until_they_are_used(group: Group) -> None:
+    await group.upsert(row(1, "a"))
+    leader = await group.leader()
+    await group.flush(leader)
+    assert _mapped(group, leader)
+    await until(group, lambda: not any(_mapped(group, host) for host in HOSTS), "unmapped", 2 * UNUSED_S + 1)
+    assert await group.get(1) == [row(1, "a")]
+    assert [host for host in HOSTS if _mapped(group, host)] == [leader]
+    await until(group, lambda: not _mapped(group, leader), "unmapped", 2 * UNUSED_S + 1)
+
+
+def _mapped(group: Group, host: str) -> bool:
+    return group.replica(host).store.environment.mapped
 
 
 @simulated(**QUIESCES)

@@ -37,10 +37,10 @@ from ebla.actors.tablet.upkeep.compactor import Compactor
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.logs.entries import EXPIRE, Position
-from ebla.storage.tablets.positions import META
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
 TURNS = 200  # so many checks also include each idle replica once, in turn
+UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0
 # Answers are kept longer by up to this part of their time, so that one entry expires many clients.
 EXPIRY_STEPS = 60
@@ -75,6 +75,7 @@ class Maintenance:
         self._unapplied = 0
         self._turn: list[str] = []  # tablets whose turn comes
         self._at_a_time = 0
+        self._unmap_at = self.world.now() + UNUSED_S
         self._flushing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and the start of the flush
         self._next_flush: dict[str, float] = {}  # disk: earliest next flush; infinite during a flush
 
@@ -180,6 +181,22 @@ class Maintenance:
                 self.world.faults.reached("tablet.maintenance.disk_full")
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
             self.scans.expire()
+            self._unmap_unused()
+
+    def _unmap_unused(self) -> None:
+        """Unmap the files of replicas that were not used since the last look."""
+        if self.world.now() < self._unmap_at:
+            return
+        self._unmap_at = self.world.now() + UNUSED_S
+        for replica in self.replicas.values():
+            private = replica.log.private
+            for environment in (
+                replica.store.environment,
+                *([] if private is None else [private.environment]),
+            ):
+                if not environment.used:
+                    environment.unmap()
+                environment.used = False
 
     def _fail_lost(self) -> None:
         """Fail the replicas on a lost data disk, including idle ones."""
@@ -190,7 +207,7 @@ class Maintenance:
         for replica in list(self.replicas.values()):
             if replica.state == RUNNING:
                 try:
-                    replica.store.environment.count(META)
+                    replica.store.environment.check()
                 except Corruption as error:
                     replica.fail(error)
                     self.on_flushed(replica)
