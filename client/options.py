@@ -47,6 +47,7 @@ KEYS_MAX = 2_000  # of one tablet in one get_many unit
 REJECTED_SHOWN_MAX = 10  # positions in a repr
 
 SCAN_TABLETS_MAX = 4  # read at the same time
+SCAN_OTHERS_MAX = 32  # small tablets that are read with another one, in one call
 SCAN_BLOCKS_AHEAD = 4
 SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
 

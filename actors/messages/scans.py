@@ -7,7 +7,9 @@ import msgspec
 
 class ScanRequest(msgspec.Struct, frozen=True):
     """Opens a snapshot scan. `start`, `stop`: bounds of the encoded key. `predicate`: see
-    storage/predicates. Unless `at_leader`, any running replica may answer from its applied rows."""
+    storage/predicates. Unless `at_leader`, any running replica may answer from its applied rows.
+
+    `others`: further tablets to be scanned alike, while the whole answer is below `block_bytes`."""
 
     tablet: str
     schema_version: int
@@ -18,6 +20,7 @@ class ScanRequest(msgspec.Struct, frozen=True):
     limit: int | None = None
     block_bytes: int = 1_500_000
     at_leader: bool = True
+    others: tuple[str, ...] = ()
 
 
 class ScanContinue(msgspec.Struct, frozen=True):
@@ -33,10 +36,12 @@ class ScanClose(msgspec.Struct, frozen=True):
 
 class ScanBlock(msgspec.Struct, frozen=True):
     """One block of a scan. `data`: an Arrow IPC stream of record batches. `scanner`: None in the last block.
-    `index`: the log index that the snapshot reflects."""
+    `index`: the log index that the snapshot reflects. `others`: the first blocks of other tablets that were asked for and
+    could be scanned, with their tablets; all but the last of them are whole."""
 
     scanner: str | None
     block: int
     data: bytes
     rows: int
     index: int
+    others: tuple[tuple[str, ScanBlock], ...] = ()

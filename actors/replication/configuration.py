@@ -5,6 +5,8 @@ Source: seed 000 (member types, promote, replace); Kudu's RaftConfigPB.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 RAFT, PACIFICA = "raft", "pacifica"  # the replication protocols, by the words of clients
@@ -17,6 +19,8 @@ PRE_VOTER = "pre_voter"  # the displayed kind of a non-voter that shall become a
 
 PREFIX_MIN = 4  # characters of a uuid or node id that an operator gives
 NODE_ID_CHARACTERS = 56  # of Ray's node ids
+
+PEERS_MAX = 4096  # kept for other configurations of this process
 
 Order = tuple[int, int]  # of configurations: the forced epoch, then the index
 
@@ -86,6 +90,16 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def majority(self) -> int:
         return len(self.voters()) // 2 + 1
+
+
+@lru_cache(PEERS_MAX)
+def _shared(peer: Peer) -> Peer:
+    return peer
+
+
+def with_shared_peers(configuration: Configuration) -> Configuration:
+    """The configuration, with the one instance of equal peers: a server has thousands of groups, and few peers."""
+    return msgspec.structs.replace(configuration, peers=tuple(map(_shared, configuration.peers)))
 
 
 class Forced(msgspec.Struct, frozen=True):

@@ -271,8 +271,11 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
 
     @rpc
     async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
-        replica = self._replica(request.tablet)
-        replica.require_running()
+        self._require_running()
+        return await self.scans.begin(request, self._scan)
+
+    async def _scan(self, tablet: str, request: m.ScanRequest) -> m.ScanBlock:
+        replica = self._running(tablet)
         if request.at_leader:
             await readable(self.world, replica)
         # The table may have been altered during the wait; the snapshot follows these checks at once.
@@ -294,8 +297,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     @rpc
     async def read_index(self, request: m.TabletRequest) -> m.ReadIndexReply:
         """The log index that another replica must have applied for a linearizable read."""
-        replica = self._replica(request.tablet)
-        replica.require_running()
+        replica = self._running(request.tablet)
         index = await readable(self.world, replica)
         check_version(replica.rows.schema, request.schema_version)
         require_served(replica, self.world.now())
@@ -303,10 +305,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
 
     @rpc
     async def local_snapshot(self, request: m.LocalSnapshotRequest) -> m.LocalSnapshot:
-        """Flush so that a process on this host may read the rows from the disk, at least as of
-        `index`."""
-        replica = self._replica(request.tablet)
-        replica.require_running()
+        """Flush so that a process on this host may read the rows from the disk, at least as of `index`."""
+        replica = self._running(request.tablet)
         late = errors.Unavailable(f"tablet {request.tablet} is behind index {request.index} here")
         await within(self.world.clock, replica.applied(request.index), request.timeout_s, late)
         check_readable(replica.rows.schema, request.schema_version)
@@ -377,8 +377,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
 
     @rpc
     async def compact(self, request: m.CompactRequest) -> m.CompactReply:
-        replica = self._replica(request.tablet)
-        replica.require_running()
+        replica = self._running(request.tablet)
         runs = runs_of(replica)
         upto = (await self.maintenance.flush(replica)).index if request.upto is None else request.upto
         runs.wanted = max(runs.wanted, upto)
@@ -386,8 +385,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
 
     @rpc
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
-        replica = self._replica(request.tablet)
-        replica.require_running()
+        replica = self._running(request.tablet)
         await hand_over(self.world, self.rounds, replica, request, self.options.poll_s)
         late = f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s"
         if replica.core.handing_over:
@@ -398,8 +396,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
 
     @rpc
     async def checksum_start(self, request: m.ChecksumStart) -> m.ChecksumStarted:
-        replica = self._replica(request.tablet)
-        replica.require_running()
+        replica = self._running(request.tablet)
         if not replica.leads:
             raise replica.not_leader()
         now = self.world.now()

@@ -1,6 +1,8 @@
 """Scans: a snapshot of each tablet, several tablets at a time, a bounded number of blocks ahead of the caller.
 
     per tablet   the rows of one tablet are of one moment; `indexes` has its log index
+    per call     one block of a large tablet, or small tablets of one server as a whole: once a tablet was read in one block,
+                 the next call names as many further ones as probably fit
     between      two tablets may show different moments, since tablets are read one by one
     order        within a tablet by key; blocks of different tablets in the order in which they arrive
     failures     a tablet is read again elsewhere if the caller has none of its rows; otherwise its snapshot cannot be
@@ -25,7 +27,13 @@ from ebla.actors.asking.retries import backoff_s, retriable
 from ebla.actors.errors import NetworkError, NotFound, TabletNotFound, Throttled, TimedOut
 from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, ScanRequest
 from ebla.errors import ConnectionClosed, ScanInterrupted
-from ebla.options import ASK_ATTEMPT_S, SCAN_BLOCKS_AHEAD, SCAN_TABLETS_MAX, SCAN_TRIES_MAX
+from ebla.options import (
+    ASK_ATTEMPT_S,
+    SCAN_BLOCKS_AHEAD,
+    SCAN_OTHERS_MAX,
+    SCAN_TABLETS_MAX,
+    SCAN_TRIES_MAX,
+)
 from ebla.storage.errors import EblaError, InvalidArgument, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.schema import TableSchema
@@ -81,10 +89,13 @@ class Block:
 
 @dataclass
 class TabletRead:
-    """The progress in one tablet. `delivered`: rows that the caller has or will get."""
+    """The progress in one tablet. `delivered`: rows that the caller has or will get. `server` has answered with `others`, the
+    first blocks of other tablets."""
 
     route: Route
     delivered: int = 0
+    server: str = ""
+    others: tuple[tuple[str, ScanBlock], ...] = ()
     held: list[Block] = field(default_factory=list)
 
 
@@ -116,6 +127,7 @@ class ScanRun:
         self._left.reverse()
         self._ready: asyncio.Queue[Block | EblaError | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(SCAN_BLOCKS_AHEAD)
+        self._others_max = 0  # further tablets of one call
         self._ended = False
 
     async def blocks(self) -> AsyncGenerator[Block, None]:
@@ -151,21 +163,50 @@ class ScanRun:
         outcome: EblaError | None = ConnectionClosed("the connection was closed during the scan")
         try:
             while self._left and not self._ended:
-                await self._read_tablet(TabletRead(self._left.pop()))
+                await self._read_some()
             outcome = None
         except EblaError as error:
             outcome = error
         finally:
             self._ready.put_nowait(outcome)
 
-    async def _read_tablet(self, read: TabletRead) -> None:
-        """Read a tablet from its beginning; again after a failure, while the caller has none of its rows."""
+    async def _read_some(self) -> None:
+        """Read the next tablet, and those whose first blocks come with it."""
+        route = self._left.pop()
+        others = self._take_others(route)
+        read = TabletRead(route)
+        try:
+            await self._read_tablet(read, others=tuple(others))
+            for tablet, block in read.others:
+                await self._read_tablet(TabletRead(others.pop(tablet), server=read.server), block)
+        finally:
+            self._left += others.values()  # not answered
+
+    def _take_others(self, route: Route) -> dict[str, Route]:
+        """Further tablets for the call to the server of `route`."""
+        found: dict[str, Route] = {}
+        for other in reversed(self._left):
+            if len(found) >= self._others_max:
+                break
+            if other.target == route.target and other.moved is None:
+                found[other.tablet] = other
+        self._left = [other for other in self._left if other.tablet not in found]
+        return found
+
+    async def _read_tablet(
+        self,
+        read: TabletRead,
+        first: ScanBlock | None = None,
+        others: tuple[str, ...] = (),
+    ) -> None:
+        """Read a tablet from its beginning; again after a failure, while the caller has none of its rows. `first`: its first
+        block, if that is here. `others`: tablets whose first blocks may come with it."""
         clock = self.client.world.clock
         route = read.route
         deadline = clock.monotonic() + self.deadline_s
         for failures in count(1):
             try:
-                await self._read_snapshot(read)
+                await self._read_snapshot(read, first or await self._open(read, others))
                 return
             except EblaError as error:
                 if self._ended or not retriable(error):
@@ -186,6 +227,7 @@ class ScanRun:
                 if clock.monotonic() + pause_s >= deadline:
                     route.last = f"{type(error).__name__}: {error}"
                     raise route.timed_out("scan", self.deadline_s) from error
+            first = None
             self.received -= sum(block.rows for block in read.held)
             read.held.clear()
             await clock.sleep(pause_s)
@@ -199,7 +241,8 @@ class ScanRun:
         except EblaError:
             return  # no master answers now; the tablet's servers may
 
-    async def _read_snapshot(self, read: TabletRead) -> None:
+    async def _open(self, read: TabletRead, others: tuple[str, ...]) -> ScanBlock:
+        """The first block."""
         route, router = read.route, self.client.router
         plan, codec = self.plan, self.table.codec
         plan.require_same(codec.schema)
@@ -211,20 +254,28 @@ class ScanRun:
             start=self._start,
             stop=self._stop,
             limit=plan.limit,
+            others=others,
         )
-        address, block = await router.ask(
+        read.server, block = await router.ask(
             route, "scan", request, ScanBlock, what="scan", deadline_s=self.deadline_s
         )
+        whole, size = block.scanner is None, max(1, len(block.data))
+        self._others_max = min(SCAN_OTHERS_MAX, request.block_bytes // size) if whole else 0
+        read.others = block.others
+        return block
+
+    async def _read_snapshot(self, read: TabletRead, block: ScanBlock) -> None:
+        """Deliver the first block, and read the following ones."""
         try:
             while True:
                 following = block.scanner
                 await self._deliver(read, block)
                 if following is None or self._ended:
                     return
-                block = await self._more(route, address, following, block.block + 1)
+                block = await self._more(read.route, read.server, following, block.block + 1)
         finally:
             if block.scanner is not None:
-                self.client.world.spawn(self._close(address, block.scanner), "close scanner")
+                self.client.world.spawn(self._close(read.server, block.scanner), "close scanner")
 
     async def _more(self, route: Route, address: str, scanner: str, number: int) -> ScanBlock:
         """The next block, from the server that has the snapshot. The request may be repeated."""

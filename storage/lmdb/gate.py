@@ -12,21 +12,22 @@ class Gate:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
         self._inside = 0
-        self._shut = False
+        self._shut: threading.Condition | None = (
+            None  # made for each closer: it takes more memory than all the rest
+        )
 
     def enter(self) -> None:
         with self._lock:
             while self._shut:
-                self._changed.wait()
+                self._shut.wait()
             self._inside += 1
 
     def leave(self) -> None:
         with self._lock:
             self._inside -= 1
             if self._shut:
-                self._changed.notify_all()
+                self._shut.notify_all()
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -41,13 +42,13 @@ class Gate:
         """Run the body while no thread is inside, and keep threads from entering."""
         with self._lock:
             while self._shut:
-                self._changed.wait()
-            self._shut = True
+                self._shut.wait()
+            shut = self._shut = threading.Condition(self._lock)
             while self._inside:
-                self._changed.wait()
+                shut.wait()
         try:
             yield
         finally:
             with self._lock:
-                self._shut = False
-                self._changed.notify_all()
+                self._shut = None
+                shut.notify_all()

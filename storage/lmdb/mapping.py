@@ -29,6 +29,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 Open: TypeAlias = "lmdb.Environment"
 
+_snapshot_closed = threading.Condition()  # of any environment; guards the lists of snapshots
+
 
 class LmdbMapping(LmdbReads):
     """An open LMDB environment as this process sees it. Its own reads see the newest committed state."""
@@ -52,7 +54,6 @@ class LmdbMapping(LmdbReads):
         self._pid = os.getpid()
         self.gate = Gate()
         self._snapshots: dict[LmdbSnapshot, None] = {}
-        self._snapshot_closed = threading.Condition()
         self._closed = False
 
     def check(self) -> None:
@@ -90,9 +91,9 @@ class LmdbMapping(LmdbReads):
         return found
 
     def forget(self, snapshot: LmdbSnapshot) -> None:
-        with self._snapshot_closed:
+        with _snapshot_closed:
             self._snapshots.pop(snapshot, None)
-            self._snapshot_closed.notify_all()
+            _snapshot_closed.notify_all()
 
     def _read(
         self,
@@ -155,7 +156,7 @@ class LmdbMapping(LmdbReads):
     def _pin(self, views: bool) -> LmdbSnapshot:
         transaction: Any = self.lmdb.begin(buffers=True) if views else self.lmdb.begin()
         snapshot = LmdbSnapshot(self, transaction, views)
-        with self._snapshot_closed:
+        with _snapshot_closed:
             self._snapshots[snapshot] = None
         return snapshot
 
@@ -169,12 +170,12 @@ class LmdbMapping(LmdbReads):
 
     def _await_snapshots(self, grace_s: float) -> None:
         until = time.monotonic() + grace_s
-        with self._snapshot_closed:
+        with _snapshot_closed:
             while self._snapshots and (left_s := until - time.monotonic()) > 0:
-                self._snapshot_closed.wait(left_s)
+                _snapshot_closed.wait(left_s)
 
     def _expire_snapshots(self) -> None:
-        with self._snapshot_closed:
+        with _snapshot_closed:
             left = list(self._snapshots)
         for snapshot in left:
             snapshot.close()

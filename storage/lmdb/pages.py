@@ -21,7 +21,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 2_000_000
 KEPT_BYTES = 16_000_000
-UNTRIMMED_MAX = 32  # environments; each has had up to 1 MiB for the numbers of free pages
+UNTRIMMED_MAX = 8  # environments; each has had up to 1 MiB for the numbers of free pages
 
 
 def release(file: str) -> int:

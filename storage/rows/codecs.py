@@ -12,6 +12,12 @@ CODECS_MAX = 256  # kept for the next tablet of the same schema
 
 
 @lru_cache(CODECS_MAX)
+def shared(schema: TableSchema) -> TableSchema:
+    """The one instance that all tablets of a table have of equal schemas."""
+    return schema
+
+
+@lru_cache(CODECS_MAX)
 def codec_of(schema: TableSchema) -> RowCodec:
     """Raises InvalidArgument if this machine cannot use the schema, for example an unknown time zone."""
     try:

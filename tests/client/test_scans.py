@@ -81,6 +81,37 @@ async def test_every_block_of_every_tablet_arrives_once_and_in_key_order_within_
     assert collected["id"].to_pylist() == [number for tablet in by_tablet for number in tablet]
 
 
+@on_table(buckets=60, loaded=1000)
+async def test_small_tablets_of_one_server_are_read_in_one_call(bench: Bench, table: Table) -> None:
+    scan = table.scan(columns=["id"])
+    assert sorted((await scan.to_arrow())["id"].to_pylist()) == list(range(1000))
+    assert bench.toy.count("scan") < 20
+    assert scan.indexes == {t.id: len(t.applied) for t in bench.toy.tables["t"].tablets}
+    assert sorted([row["id"] async for row in table]) == list(range(1000))
+    assert await table.scan(where=ebla.col("n") < 10).count() == 10
+
+
+@on_table(buckets=60, loaded=1000)
+async def test_tablets_that_are_not_answered_with_another_one_are_read_alone(
+    bench: Bench, table: Table
+) -> None:
+    await table.scan().count()
+    bench.toy.lead_all()  # the client asks servers that lead no more
+    assert sorted([row["id"] async for row in table]) == list(range(1000))
+
+
+@on_table(buckets=60, loaded=2000)
+async def test_a_large_tablet_among_small_ones_is_read_block_by_block(bench: Bench, table: Table) -> None:
+    bench.toy.block_rows = 30  # some tablets have more rows, some fewer
+    assert sorted([row["id"] async for row in table]) == list(range(2000))
+    assert bench.toy.count("scan_more") > 0
+    bench.toy.calls.clear()
+    assert (await table.scan().to_arrow()).num_rows == 2000
+    assert bench.toy.count("scan") < 60
+    await bench.world.clock.sleep(5.0)
+    assert bench.toy.scanners == {}
+
+
 @on_table(loaded=1000)
 async def test_a_scan_has_the_log_index_of_each_tablets_snapshot(bench: Bench, table: Table) -> None:
     scan = table.scan()

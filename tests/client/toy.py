@@ -311,7 +311,17 @@ class ToyServer(ToyRole):
     @rpc
     async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
         await self._called("scan", request)
-        tablet = self._led(request.tablet)
+        first = self._scan(request.tablet, request)
+        others: list[tuple[str, m.ScanBlock]] = []
+        for tablet in request.others:
+            if (others[-1][1] if others else first).scanner is not None:
+                break
+            if self.toy.tablets[tablet].leader == self.world.address:
+                others.append((tablet, self._scan(tablet, request)))
+        return msgspec.structs.replace(first, others=tuple(others))
+
+    def _scan(self, name: str, request: m.ScanRequest) -> m.ScanBlock:
+        tablet = self._led(name)
         stop = request.stop
         keys = [k for k in sorted(tablet.rows) if request.start <= k and (stop is None or k < stop)]
         predicate = None

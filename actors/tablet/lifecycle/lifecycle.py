@@ -26,7 +26,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.configuration import Configuration, with_shared_peers
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.core import Replication, Voter
 from ebla.actors.tablet.engine.log import TabletLog
@@ -44,7 +44,7 @@ from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs import private_log
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import alteration, checksum
-from ebla.storage.rows.codecs import codec_of
+from ebla.storage.rows.codecs import codec_of, shared
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets import tablet_store
 from ebla.storage.tablets.quarantine import Quarantine
@@ -391,11 +391,9 @@ class Lifecycle:
         return parts.voter(state.hard_state, durable.hard_state, last, forced_epoch)
 
     def replica(self, superblock: Superblock, consensus: ConsensusState, parts: Parts) -> Replica:
-        state, configuration, flushed = (
-            consensus.hard_state,
-            consensus.configuration,
-            parts.rows.store.flushed,
-        )
+        superblock = msgspec.structs.replace(superblock, schema=shared(superblock.schema))
+        state, flushed = consensus.hard_state, parts.rows.store.flushed
+        configuration = with_shared_peers(consensus.configuration)
         made = self.protocols.of(state)
         core = made.core(superblock.tablet, state, configuration, parts.index, flushed.index)
         rounds, now = self.rounds, self.world.now

@@ -37,6 +37,12 @@ class Verbs:
             raise errors.TabletNotFound(f"tablet {tablet} is not on {self.world.address}", tablet=tablet)
         return replica
 
+    def _running(self, tablet: str) -> Replica:
+        """As `_replica`, of a replica that serves."""
+        replica = self._replica(tablet)
+        replica.require_running()
+        return replica
+
     def _require_running(self) -> None:
         if not self.running:
             raise errors.NotRunning(

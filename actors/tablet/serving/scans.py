@@ -5,14 +5,16 @@ closed, or after `scanner_ttl_s` without a request. Decoding, filtering and dige
 
     whole      only a block that reaches the end of the range is marked as the last
     repeated   a repeated request gets its answer again; for an ended scan as long as there is room for it
+    wide       the first blocks of small tablets share one answer
     bounded    reads are limited by rows and by bytes, and so is the work for one block
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import xxhash
 
@@ -21,7 +23,7 @@ from ebla.actors.messages import ScanBlock, ScanContinue, ScanRequest
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World, new_id
-from ebla.storage.errors import Corruption, SnapshotExpired
+from ebla.storage.errors import Corruption, EblaError, SnapshotExpired
 from ebla.storage.predicates import expressions
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.tablets.tablet_store import TabletSnapshot
@@ -31,6 +33,7 @@ READ_BYTES = 2_000_000
 READS_PER_BLOCK_MAX = 32  # a block of a scan with few matches may be empty
 READ_GROWTH = 8  # of the size of successive reads with a limit, because some rows are overwritten or deleted
 BUSY_RETRY_S = 0.1
+OTHERS_MAX, OTHERS_S = 64, 0.5  # further tablets of one request
 
 # Last blocks of ended scans, for requests that are repeated because the answer was lost.
 ENDED_MAX = 256
@@ -75,6 +78,27 @@ class Scans:
     @property
     def open_count(self) -> int:
         return len(self._open)
+
+    async def begin(
+        self, request: ScanRequest, scan: Callable[[str, ScanRequest], Awaitable[ScanBlock]]
+    ) -> ScanBlock:
+        """The first block of a tablet and, if that is its last one, those of other tablets: as many as one block and
+        OTHERS_S have room for. Another tablet that cannot be scanned is left out: the caller asks for it alone. `scan` opens
+        the scan of one tablet."""
+        first = last = await scan(request.tablet, request)
+        others: list[tuple[str, ScanBlock]] = []
+        size, rows, until = len(first.data), first.rows, self.world.now() + OTHERS_S
+        for tablet in request.others[:OTHERS_MAX]:
+            enough = request.limit is not None and rows >= request.limit
+            if last.scanner is not None or enough or size >= request.block_bytes or self.world.now() >= until:
+                break
+            try:
+                last = await scan(tablet, request)
+            except EblaError:
+                continue
+            others.append((tablet, last))
+            size, rows = size + len(last.data), rows + last.rows
+        return msgspec.structs.replace(first, others=tuple(others)) if others else first
 
     async def open(self, replica: Replica, request: ScanRequest) -> ScanBlock:
         """Begin a scan and return its first block; `more` returns the others."""
