@@ -2,82 +2,142 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 import ebla
 from benchmarks import loads, tablets
 from benchmarks.figures import Figure, Samples, median
+from ebla.chaos.faults import RealFaults
+from ebla.deployment import make_client
 
 HOSTS = 3
 IDLE = (0, 200, 1_000)  # replicas of each server
 AT_ONCE = 200  # tablets of one table
-SETTLE_S, WATCH_S = 6.0, 20.0  # until new groups are quiescent; then CPU is measured for so long
-ROWS = 400_000
+SETTLE_S, WATCH_S = (
+    25.0,
+    20.0,
+)  # until new groups are quiescent and their files unmapped; then CPU is measured for so long
+ROWS, TURNS = 400_000, 3
 NARROW, WIDE = 8, 200
 WARM, SAMPLES = 50, 300
+BY_KEY = pa.schema([pa.field("k", pa.int64(), False), pa.field("v", pa.binary())])  # tablet k has the row k
+WRITERS, CALM_S, DEAD_S = 8, 3.0, 120.0
 
 
 def figures() -> Iterator[Figure]:
     with ebla.local(hosts=HOSTS) as db:
         narrow = _table(db, "narrow", NARROW)
-        yield from _wide(db, narrow)
-        alone = _upserts(narrow)
-        made, before = 0, _cost()
-        for wanted in IDLE:
-            while made < wanted:
-                _table(db, f"idle{made}", min(AT_ONCE, wanted - made))
-                made += min(AT_ONCE, wanted - made)
-            cpu, memory = before if not wanted else _cost()
-            name = f"idle tablet server with {wanted:,} replicas beside those of one table"
-            yield Figure(f"{name}, CPU", cpu, "% of a core", better="lower")
-            grown = "" if not wanted else f"{(memory - before[1]) / wanted * 1024:.0f} kB for each replica"
-            yield Figure(f"{name}, RSS", memory, "MB", better="lower", note=grown)
-        beside = _upserts(narrow)
-        yield Figure(
-            f"single-row upsert beside {IDLE[-1]:,} idle tablets, p50",
-            beside.quantile_ms(0.5),
-            "ms",
-            floor=alone.quantile_ms(0.5),
-            floor_name="beside none",
-            target=1.1,
-            better="lower",
-            of_floor=True,
-        )
+        yield from _idle(db, narrow)
+        yield from _death(db)
+    with ebla.local(hosts=HOSTS) as db:
+        yield from _wide(db)
     yield from tablets.figures()
 
 
-def _wide(db: Any, narrow: Any) -> Iterator[Figure]:
+def _idle(db: Any, narrow: Any) -> Iterator[Figure]:
+    alone = _upserts(narrow)
+    made, before = 0, _cost()
+    for wanted in IDLE:
+        while made < wanted:
+            count = min(AT_ONCE, wanted - made)
+            by_key = ebla.range("k", splits=list(range(1, count)))
+            db.create_table(f"idle{made}", schema=BY_KEY, primary_key=["k"], partition_by=by_key)
+            made += count
+        cpu, memory = before if not wanted else _cost()
+        name = f"idle tablet server with {wanted:,} replicas beside those of one table"
+        yield Figure(f"{name}, CPU", cpu, "% of a core", better="lower")
+        each_kb = (memory - before[1]) / max(1, wanted) * 1024
+        yield Figure(f"{name}, RSS", memory, "MB", better="lower", note=f"{each_kb:.0f} kB for each replica")
+    beside = _upserts(narrow)
+    yield Figure(
+        f"single-row upsert beside {IDLE[-1]:,} idle tablets, p50",
+        beside.quantile_ms(0.5),
+        "ms",
+        floor=alone.quantile_ms(0.5),
+        floor_name="beside none",
+        target=1.1,
+        better="lower",
+        of_floor=True,
+    )
+
+
+def _death(db: Any) -> Iterator[Figure]:
+    """SIGKILL of one tablet server, which Ray starts again."""
+    victim = next(each.address for each in db.servers() if each.alive)
+    led, elsewhere = asyncio.run(_struck(victim))
+    name = f"SIGKILL of one of {HOSTS} servers with {IDLE[-1]:,} replicas"
+    note = f"half of them after {median(led):.1f} s; one row for each, sent at once"
+    yield Figure(
+        f"{name}: the {len(led)} tablets that it led take writes", max(led), "s", better="lower", note=note
+    )
+    name = f"{name}: longest pause of {len(elsewhere)} writers of other tablets"
+    yield Figure(name, max(elsewhere), "s", better="lower")
+
+
+async def _struck(victim: str) -> tuple[list[float], list[float]]:
+    """Seconds after the death until each tablet that the victim led takes a write, and the pauses of writers elsewhere."""
+    led: list[tuple[Any, int]] = []
+    others: list[tuple[Any, int]] = []
+    async with ebla.aio.Database(make_client("ebla")) as db:
+        for name in [each.name for each in await db.tables("idle")]:
+            table = await db.table(name)
+            for tablet in (await table.info()).tablets:
+                (led if tablet.leader == victim else others).append((table, tablet.bucket))
+        over = asyncio.Event()
+        writing = [asyncio.create_task(_longest_pause(table, k, over)) for table, k in others[:WRITERS]]
+        await asyncio.sleep(CALM_S)
+        await asyncio.to_thread(RealFaults().kill_actor, victim)
+        began = time.perf_counter()
+
+        async def written(table: Any, k: int) -> float:
+            await table.upsert({"k": k, "v": b"after"}, deadline_s=DEAD_S)
+            return time.perf_counter() - began
+
+        times = await asyncio.gather(*[written(table, k) for table, k in led])
+        over.set()
+        return times, await asyncio.gather(*writing)
+
+
+async def _longest_pause(table: Any, k: int, over: asyncio.Event) -> float:
+    last, longest = time.perf_counter(), 0.0
+    while not over.is_set():
+        await table.upsert({"k": k, "v": b"all the time"}, deadline_s=DEAD_S)
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+        await asyncio.sleep(0.01)
+    return longest
+
+
+def _wide(db: Any) -> Iterator[Figure]:
     """The same rows in few and in many tablets, in turn."""
     rows = loads.rows_of(ROWS)
-    rates: dict[int, list[float]] = {NARROW: [], WIDE: []}
-    wide = _table(db, "wide", WIDE)
-    for _ in range(3):
-        for width, table in ((NARROW, narrow), (WIDE, wide)):
-            rates[width].append(loads.bulk_upsert(table, rows))
-    floor_name = f"{NARROW} tablets"
-    yield Figure(
-        f"bulk upsert of {ROWS:,} rows into {WIDE} tablets, median of 3",
-        median(rates[WIDE]),
-        "rows/s",
-        floor=median(rates[NARROW]),
-        floor_name=floor_name,
-        target=0.8,
-        of_floor=True,
-    )
-    yield Figure(
-        f"scan of {WIDE} tablets through the servers",
-        loads.scan(wide),
-        "rows/s",
-        floor=loads.scan(narrow),
-        floor_name=floor_name,
-        target=0.7,
-        of_floor=True,
-    )
-    db.drop_table("wide")
+    tables = {NARROW: _table(db, "narrow", NARROW), WIDE: _table(db, "wide", WIDE)}
+    loaded, scanned = ({width: [] for width in tables} for _ in range(2))
+    for _ in range(TURNS):
+        for width, table in tables.items():
+            loaded[width].append(loads.bulk_upsert(table, rows))
+    for _ in range(TURNS):
+        for width, table in tables.items():
+            scanned[width].append(loads.scan(table))
+    for what, rates, target in (
+        (f"bulk upsert of {ROWS:,} rows into {WIDE} tablets", loaded, 0.8),
+        (f"scan of {WIDE} tablets through the servers", scanned, 0.7),
+    ):
+        yield Figure(
+            f"{what}, median of {TURNS}",
+            median(rates[WIDE]),
+            "rows/s",
+            floor=median(rates[NARROW]),
+            floor_name=f"{NARROW} tablets",
+            target=target,
+            of_floor=True,
+        )
 
 
 def _table(db: Any, name: str, buckets: int) -> Any:

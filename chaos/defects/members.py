@@ -135,7 +135,7 @@ def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered:
     return poll
 
 
-@defect("members", 60, RaftCore, "_promote", seed=7)
+@defect("members", 60, RaftCore, "_promote", seed=5)
 def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
     """A leader promotes a pre-voter while another change of members is not committed."""
     lead, member = self._lead, self.configuration.peer(peer)
@@ -147,7 +147,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=32)
+@defect("members", 60, Progress, "caught_up", seed=27)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True

@@ -9,6 +9,9 @@ from typing import Any
 from ebla.actors import errors
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER
+from ebla.actors.tablet.engine.core import CANDIDATE
+from ebla.actors.tablet.engine.rounds import CAMPAIGNS_MAX
+from ebla.actors.tablet.server import TabletServer
 from ebla.actors.tablet.upkeep.maintenance import UNUSED_S
 from ebla.chaos.simulation.medium import COMMIT_S
 from ebla.storage.errors import Corruption
@@ -307,3 +310,38 @@ async def test_a_server_that_is_starting_is_not_taken_for_a_silent_one(group: Gr
     group.disk(starting).commit_s = COMMIT_S
     await until_quiescent(group)
     assert await group.leader() in (leader, other)
+
+
+@simulated(**QUIESCES)
+async def test_the_tablets_of_a_dead_server_elect_in_waves(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(3 * CAMPAIGNS_MAX)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    lost = [tablet for tablet in tablets if await group.leader(tablet) == HOSTS[0]]
+    group.crash(HOSTS[0])
+    most: Counter[str] = Counter()
+
+    for host in HOSTS[1:]:
+        _at_ticks(group.server(host), most)
+    await until(group, lambda: all(not quiescent(group, *HOSTS[1:], tablet=each) for each in lost), "awake")
+    for host in HOSTS[1:]:
+        for tablet in lost:
+            group.replica(host, tablet).core.timer.deadline = group.client.clock.monotonic()
+    await until(
+        group, lambda: all(any(group.replica(h, each).leads for h in HOSTS[1:]) for each in lost), "led"
+    )
+    assert len(lost) > CAMPAIGNS_MAX
+    assert max(most.values()) == CAMPAIGNS_MAX
+
+
+def _at_ticks(server: TabletServer, most: Counter[str]) -> None:
+    """Note the greatest number of elections that this server holds at a tick."""
+    rounds, address = server.rounds, server.world.address
+    tick = rounds.tick
+
+    def noted(now: float) -> None:
+        tick(now)
+        candidates = sum(each.core.shown_role == CANDIDATE for each in server.replicas.values())
+        most[address] = max(most[address], candidates)
+
+    rounds.tick = noted

@@ -159,6 +159,10 @@ class GroupCore(Protocol):
         """FOLLOWER, CANDIDATE or LEADER."""
 
     @property
+    def may_elect(self) -> bool:
+        """Whether its next tick may begin an election, and does nothing else that is urgent."""
+
+    @property
     def handing_over(self) -> bool:
         """Whether a successor was chosen, and has not been asked to take over yet."""
 

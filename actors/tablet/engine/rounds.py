@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from ebla.actors.replication.configuration import Configuration, Peer
-from ebla.actors.tablet.engine.core import NEVER
+from ebla.actors.tablet.engine.core import CANDIDATE, NEVER
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import Link
 from ebla.actors.tablet.engine.liveness import Liveness
@@ -35,6 +35,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DISK_FULL_PAUSE_S = 0.5
+CAMPAIGNS_MAX = (
+    32  # elections that replicas of a server hold at the same time; the others wait for their turn
+)
 
 
 @dataclass(eq=False)
@@ -55,6 +58,7 @@ class Rounds:
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
         self.stirred: dict[str, Replica] = {}  # since the server last looked for changes to report
         self.ticking: dict[str, Replica] = {}  # those for which time passes
+        self._campaigns = 0  # elections under way at the last tick
         self.asking: dict[str, tuple[Replica, Configuration]] = {}  # of the master: see pacifica/orders.py
         self.asked = Bell()  # rung for each new one
         self._dirty: dict[str, Replica] = {}
@@ -90,13 +94,18 @@ class Rounds:
 
     def tick(self, now: float) -> None:
         """Let time pass for the replicas that have something due at some time. Those without, and those that have ended, are
-        not asked again before their next event."""
+        not asked again before their next event. Elections begin in waves: when a server with thousands of tablets dies, all at
+        once would last longer than their time, and be repeated."""
+        campaigns, self._campaigns = self._campaigns, 0
         for tablet, replica in list(self.ticking.items()):
-            due = replica.core.next_wake(now) if replica.state == RUNNING else math.inf
-            if due <= now:
-                self.step(replica, replica.core.tick, now)
+            core = replica.core
+            due, elects = core.next_wake(now) if replica.state == RUNNING else math.inf, core.may_elect
+            if due <= now and not (elects and campaigns >= CAMPAIGNS_MAX):
+                self.step(replica, core.tick, now)
+                campaigns += elects and core.shown_role == CANDIDATE
             elif due == math.inf:
                 del self.ticking[tablet]
+            self._campaigns += core.shown_role == CANDIDATE
 
     def ended(self, replica: Replica) -> None:
         """Note that the replica has failed, or is deleted."""

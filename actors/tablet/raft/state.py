@@ -60,6 +60,10 @@ class RaftState(MemberState[HardState, Leadership]):
         return self._abdication is not None
 
     @property
+    def may_elect(self) -> bool:
+        return self._lead is None and self._poll is None and not self._letters and not self._unsaved
+
+    @property
     def shown_role(self) -> str:
         return CANDIDATE if self.role == PRE_CANDIDATE else self.role
 

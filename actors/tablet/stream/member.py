@@ -96,6 +96,10 @@ class MemberState(ABC, Generic[Record, Lead]):
         return self._all_replicated
 
     @property
+    def may_elect(self) -> bool:
+        return False
+
+    @property
     def handing_over(self) -> bool:
         return self._lead is not None and self._lead.transfer is not None
 
