@@ -294,7 +294,7 @@ class MemberState(ABC, Generic[Record, Lead]):
         if self.stance is not AWAKE:
             self.stance = AWAKE
             if self._lead is not None:
-                self._lead.wake(self._now)
+                self._lead.wake()
 
     def _settle(self) -> None:
         """Update a leader's stance after a change of what it knows of its peers."""

@@ -48,7 +48,7 @@ class Peers:
         self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._unsafe = 0
         self._quiescent = False
-        self._busy_at = now  # when entries last left, or the group woke
+        self._newest, self._busy_at = 0, now  # the last entry, and when it was new: older ones are sent again later
         self.reconfigure(configuration, now, next_index)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
@@ -81,6 +81,8 @@ class Peers:
         if self._quiescent:
             return made
         log, limits, log_last = self._log, self._stream, self._log.last_index
+        if log_last > self._newest:
+            self._newest, self._busy_at = log_last, now
         idle = self._may_quiesce(now, commit_index, own_durable)
         for uuid, peer in self.peers.items():
             self._check_dropped(peer)
@@ -110,7 +112,6 @@ class Peers:
                 quiesce=idle and last < first and peer.holds_all(log_last),
             )
             if last >= first:
-                self._busy_at = now
                 peer.sent_entries(now, plan, log.size_bytes(first, last))
             else:
                 peer.sent_status(now, plan)
@@ -173,8 +174,10 @@ class Peers:
         absent = tuple(uuid for uuid in self.peers if uuid not in relying) if self._quiescent else ()
         return Stance(self._quiescent, None, relying, absent)
 
-    def wake(self, now: float) -> None:
-        self._quiescent, self._busy_at = False, now
+    def wake(self) -> None:
+        """Rely on no quiescent peer. Without entries to send, the next messages ask the peers to be quiescent again: when a
+        server returns, thousands of groups have one message for each peer, and not some seconds of heartbeats."""
+        self._quiescent = False
         for peer in self.peers.values():
             peer.wake()
 
