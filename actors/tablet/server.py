@@ -167,7 +167,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     def _liveness(self) -> Liveness:
         options = self.options
         beat_s, silent_s = options.leader_heartbeat_s, options.election_s_min
-        return Liveness(self.world, self.identity, beat_s, silent_s, lambda: self.running)
+        refused_s = options.follower_failed_s / 4
+        return Liveness(self.world, self.identity, beat_s, silent_s, refused_s, lambda: self.running)
 
     def _reporter(self, master: str) -> Reporter:
         held = self.lifecycle.all

@@ -70,6 +70,7 @@ class Other:
     since: float = NEVER  # when it last answered, or leaders here began to rely on it
     in_flight: int = 0
     noted_at: float = NEVER  # when its leaders here last learned that it is silent
+    refused_at: float = NEVER  # when those that are quiescent without it last woke because it refused
     followed: dict[str, Replica] = field(default_factory=dict)
     follower_changes: Changes = field(default_factory=Changes)
 
@@ -87,12 +88,15 @@ class Liveness:
         identity: Identity,
         heartbeat_s: float,
         silent_s: float,
+        refused_s: float,
         serving: Callable[[], bool],
     ) -> None:
+        """`refused_s`: between two times at which groups that are quiescent without a starting server ask for themselves."""
         self.world = world
         self.identity = identity
         self.heartbeat_s = heartbeat_s
         self.silent_s = silent_s
+        self.refused_s = refused_s
         self.serving = serving
         self._answered: dict[str, Answered] = {}
         self._received: dict[str, float] = {}
@@ -221,8 +225,11 @@ class Liveness:
             self.identity.failed(error)
             if isinstance(error, NotRunning | WrongServer):
                 # Its leaders here must ask for themselves: how long they wait depends on the reason.
-                asked = self._other(other.uuid)
-                self._wake("refused", [*asked.led.values(), *asked.absent.values()])
+                asked, now = self._other(other.uuid), self.world.now()
+                self._wake("refused", list(asked.led.values()))
+                if now >= asked.refused_at + self.refused_s:
+                    asked.refused_at = now
+                    self._wake("refused", list(asked.absent.values()))
         else:
             if self.identity.answered(reply):
                 self._take(self._other(other.uuid), reply, request.upto, sent_at)

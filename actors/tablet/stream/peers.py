@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
+from ebla.actors.replication.health import NOT_RUNNING
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.quiescence import AWAKE, Contacts, Stance
 from ebla.actors.tablet.stream.limits import StreamLimits
@@ -48,7 +49,10 @@ class Peers:
         self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._unsafe = 0
         self._quiescent = False
-        self._newest, self._busy_at = 0, now  # the last entry, and when it was new: older ones are sent again later
+        self._newest, self._busy_at = (
+            0,
+            now,
+        )  # the last entry, and when it was new: older ones are sent again later
         self.reconfigure(configuration, now, next_index)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
@@ -200,7 +204,9 @@ class Peers:
         )
 
     def _is_absent(self, peer: Progress, now: float) -> bool:
-        return now - peer.contact_at > self._stream.absent_s
+        """Whether the group may be quiescent without the peer: its server is silent, or is starting. Leaders of thousands of
+        groups that kept asking a starting server would delay its start, and each other."""
+        return peer.refusal == NOT_RUNNING or now - peer.contact_at > self._stream.absent_s
 
     # -- a successor
 
