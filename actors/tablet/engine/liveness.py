@@ -7,17 +7,19 @@ it. So an answer never counts for a follower that watches for itself, and no fol
 is lost, doubled or late.
 
 Followers wake when their leader's server is silent for an election timeout. All groups that rely on a server wake when it was
-started again. A Raft leader stays quiescent while a majority answers: the loss of one server wakes no leader on the others. When
-that server answers again, its groups wake, and bring it up to date.
+started again. A Raft leader stays quiescent while a majority answers, and ceases to rely on a silent server: neither the loss of a
+server nor its start wakes a leader on the others. When that server answers again, its groups wake in waves, and bring it up to date.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
+from ebla.actors.replication.health import NOT_RUNNING
 from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S, Step
@@ -32,6 +34,7 @@ PAUSED_SHARE = 0.75
 # Leaders are asked again whether a majority answers until every late answer of an append has come, by which they may have
 # counted the server as alive.
 NOTED_S = 3 * CALL_TIMEOUT_S
+RETURNED_MAX = 64  # groups that wake with one answer of a server that has returned
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -70,7 +73,7 @@ class Other:
     since: float = NEVER  # when it last answered, or leaders here began to rely on it
     in_flight: int = 0
     noted_at: float = NEVER  # when its leaders here last learned that it is silent
-    refused_at: float = NEVER  # when those that are quiescent without it last woke because it refused
+    refused_at: float = NEVER  # when those that are quiescent without it last learned that it refuses
     followed: dict[str, Replica] = field(default_factory=dict)
     follower_changes: Changes = field(default_factory=Changes)
 
@@ -91,7 +94,7 @@ class Liveness:
         refused_s: float,
         serving: Callable[[], bool],
     ) -> None:
-        """`refused_s`: between two times at which groups that are quiescent without a starting server ask for themselves."""
+        """`refused_s`: between two times at which groups that are quiescent without a starting server learn that it starts."""
         self.world = world
         self.identity = identity
         self.heartbeat_s = heartbeat_s
@@ -173,8 +176,9 @@ class Liveness:
             made.since, made.in_flight, made.address = other.since, other.in_flight, other.address
             # The numbers go on, so that an answer to an earlier message clears no later change.
             made.leader_changes.last = other.leader_changes.last
+            made.absent = other.absent  # they rely on nothing, and wake when it answers
             self._answered.pop(uuid, None)
-            self._wake("restarted", [*other.led.values(), *other.absent.values(), *other.followed.values()])
+            self._wake("restarted", [*other.led.values(), *other.followed.values()])
         return made
 
     def _wake(self, why: str, replicas: Iterable[Replica]) -> None:
@@ -224,12 +228,7 @@ class Liveness:
         except EblaError as error:
             self.identity.failed(error)
             if isinstance(error, NotRunning | WrongServer):
-                # Its leaders here must ask for themselves: how long they wait depends on the reason.
-                asked, now = self._other(other.uuid), self.world.now()
-                self._wake("refused", list(asked.led.values()))
-                if now >= asked.refused_at + self.refused_s:
-                    asked.refused_at = now
-                    self._wake("refused", list(asked.absent.values()))
+                self._refused(self._other(other.uuid), error, self.world.now())
         else:
             if self.identity.answered(reply):
                 self._take(self._other(other.uuid), reply, request.upto, sent_at)
@@ -237,6 +236,19 @@ class Liveness:
             now_known = self._others[other.uuid]
             now_known.in_flight -= 1
             assert 0 <= now_known.in_flight < IN_FLIGHT_MAX, ("each message has a place", now_known.in_flight)
+
+    def _refused(self, other: Other, error: EblaError, now: float) -> None:
+        """Its leaders here must know: how long they wait for their peers there depends on the reason."""
+        self._wake("refused", list(other.led.values()))
+        if now < other.refused_at + self.refused_s:
+            return
+        other.refused_at = now
+        if isinstance(error, WrongServer):
+            self._wake("refused", list(other.absent.values()))
+            return
+        for replica in list(other.absent.values()):
+            if replica.state == RUNNING:
+                self.step(replica, replica.core.note_refusal, now, other.uuid, NOT_RUNNING)
 
     def _take(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
         """Take an answer. The replicas for which it does not count wake before it counts for the others."""
@@ -251,7 +263,7 @@ class Liveness:
         latest = sent_at if before is None else max(before.sent_at, sent_at)
         self._answered[other.uuid] = Answered(latest, now)
         other.since = now
-        self._wake("returned", list(other.absent.values()))
+        self._wake("returned", list(islice(other.absent.values(), RETURNED_MAX)))
 
     # -- time
 

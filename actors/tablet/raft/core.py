@@ -68,8 +68,12 @@ class RaftCore(RaftState):
         assert self._lead is None or self._poll is None, ("a leader holds no election", self.role)
 
     def note_silence(self, now: float) -> None:
-        """Stay quiescent as long as a majority answers, so that the loss of one server wakes no leader on the others."""
+        """Stay quiescent as long as a majority answers, so that the loss of one server wakes no leader on the others; nor does
+        its return: the group is quiescent without it."""
         self.tick(now)
+        if self._lead is not None and self.stance.quiescent:
+            self._lead.leave_silent(now)
+            self._settle()
 
     # -- the leader's verbs
 

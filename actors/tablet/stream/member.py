@@ -289,6 +289,12 @@ class MemberState(ABC, Generic[Record, Lead]):
         """Be quiescent no longer, to find out whether that peer keeps up: see GroupCore."""
         self.wake(now)
 
+    def note_refusal(self, now: float, peer: str, refusal: str) -> None:
+        self._pass_time(now)
+        if self._lead is not None and peer in self._lead.peers:
+            self._lead.peers[peer].refused(now, refusal)
+            self._settle()
+
     def _wake(self) -> None:
         """Be quiescent no longer; as a leader, rely on no peer that is."""
         if self.stance is not AWAKE:

@@ -185,6 +185,12 @@ class Peers:
         for peer in self.peers.values():
             peer.wake()
 
+    def leave_silent(self, now: float) -> None:
+        """Rely no longer on the quiescence of peers whose servers are silent."""
+        for peer in self.peers.values():
+            if peer.asked_to_quiesce is not None and self._is_absent(peer, now):
+                peer.wake()
+
     def note_contacts(self, contacts: Contacts) -> None:
         """Take the contacts between servers as messages of the quiescent peers."""
         for uuid, peer in self.peers.items():
