@@ -230,11 +230,11 @@ class Verify:
                 raise Lost(f"the master does not start: {error!r}") from error
             raise Unborn(str(error)) from error
         self._identity(MASTER)
-        listed = await self.machine.ask(MASTER, "list_tables", m.ListTablesRequest(), m.ListTablesReply)
+        listed = await self.machine.ask_master("list_tables", m.ListTablesRequest(), m.ListTablesReply)
         names = {table.name for table in listed.tables}
         for name, table in self.facts.tables.items():
             try:
-                info = await self.machine.ask(MASTER, "get_table", m.TableName(name), m.TableInfo)
+                info = await self.machine.ask_master("get_table", m.TableName(name), m.TableInfo)
             except NotFound:
                 info = None
             if (info is not None) != (name in names):
@@ -263,7 +263,7 @@ class Verify:
             lambda: len(server.alive(self.machine.master.world.clock.monotonic())) > 0, "the server is alive"
         )
         request = m.CreateTableRequest(name, name, schema(1), 1)
-        created = await self.machine.ask(MASTER, "create_table", request, m.TableInfo)
+        created = await self.machine.ask_master("create_table", request, m.TableInfo)
         tablet = created.tablets[0].tablet
         await self.machine.until(lambda: self.machine.leads(tablet), f"the new table's {tablet} leads")
         client = f"after {rng.getrandbits(40):010x}".encode()
@@ -272,7 +272,7 @@ class Verify:
         for table in unfinished:
             request_again = m.DropTableRequest(f"again-{name}-{table}", table)
             try:
-                await self.machine.ask(MASTER, "drop_table", request_again, m.Empty)
+                await self.machine.ask_master("drop_table", request_again, m.Empty)
             except NotFound:
                 self.facts.tables[table].dropped = True
         await self.machine.until(self._in_order, "the server has the catalog's tablets and no other data")

@@ -9,13 +9,10 @@ import pyarrow as pa
 
 from ebla.actors import messages as m
 from ebla.actors.errors import from_triple
-from ebla.chaos.powercut.life.machine import SERVER, Machine
+from ebla.chaos.powercut.life.machine import RETRY_S, SERVER, TRIES_MAX, Machine
 from ebla.chaos.powercut.recording.lanes import CODEC, COLUMNS, Rows
 from ebla.storage.errors import EblaError
 from ebla.storage.rows import checksum
-
-TRIES_MAX = 2000
-RETRY_S = 0.002
 
 
 class Nonsense(EblaError):

@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 
-import msgspec
-
 from ebla.actors import messages as m
-from ebla.chaos.powercut.life.client import RETRY_S, TRIES_MAX, write
+from ebla.chaos.powercut.life.client import write
 from ebla.chaos.powercut.life.ghosts import Ghosts, creation, eviction
-from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine, Reply
+from ebla.chaos.powercut.life.machine import SERVER, Machine
 from ebla.chaos.powercut.recording.events import Plan
 from ebla.chaos.powercut.recording.facts import Facts
 from ebla.chaos.powercut.recording.lanes import LANE_STRIDE, bulk_batch, random_batch, schema
@@ -77,21 +75,10 @@ class Life:
         """Create a table, and wait until its tablets lead. Returns the tablets."""
         storage = ROWS if self.plan.seed % 2 else COLUMNS
         request = m.CreateTableRequest(self._request_id(), name, schema(buckets, storage), 1)
-        table = await self._ask_master("create_table", request, m.TableInfo)
+        table = await self.machine.ask_master("create_table", request, m.TableInfo)
         tablets = [location.tablet for location in table.tablets]
         await self._led(tablets)
         return tablets
-
-    async def _ask_master(self, method: str, request: msgspec.Struct, reply: type[Reply]) -> Reply:
-        """Ask again while the master does not know the server yet, or is not sure that it is the active one."""
-        for _ in range(TRIES_MAX):
-            try:
-                return await self.machine.ask(MASTER, method, request, reply)
-            except EblaError as error:
-                if not error.retriable:
-                    raise
-                await asyncio.sleep(RETRY_S)
-        raise EblaError(f"the master did not answer {method} in {TRIES_MAX} tries")
 
     async def _led(self, tablets: list[str]) -> None:
         await self.machine.until(lambda: all(map(self.machine.leads, tablets)), f"{tablets} lead")
@@ -109,7 +96,7 @@ class Life:
             if turn == 1 and cycle == cycles - 1:
                 return  # one stays
             request = m.DropTableRequest(self._request_id(), name)
-            await self._ask_master("drop_table", request, m.Empty)
+            await self.machine.ask_master("drop_table", request, m.Empty)
             gone = self.facts.tablets[tablet]
             await self.machine.until(lambda gone=gone: gone.deleted, f"{tablet} is deleted")  # type: ignore[misc]
 

@@ -44,6 +44,7 @@ SERVER, MASTER = f"tablet-server/{HOST}", "master/0"
 MAP_BYTES = 256 << 10
 DATA_DIRS_MAX = 2
 ANSWER_S = 60.0  # a machine under load is slow, but loses nothing
+TRIES_MAX, RETRY_S = 2000, 0.002
 
 SERVER_OPTIONS = TabletServerOptions(
     masters=(MASTER,),
@@ -216,6 +217,17 @@ class Machine:
     async def ask(self, address: str, method: str, message: msgspec.Struct, reply: type[Reply]) -> Reply:
         self._require_whole()
         return await self.network.call(address, method, message, reply, self.timeout_s)
+
+    async def ask_master(self, method: str, message: msgspec.Struct, reply: type[Reply]) -> Reply:
+        """Ask again while the master does not know the server yet, or is not sure that it is the active one."""
+        for _ in range(TRIES_MAX):
+            try:
+                return await self.ask(MASTER, method, message, reply)
+            except EblaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(RETRY_S)
+        raise EblaError(f"the master did not answer {method} in {TRIES_MAX} tries")
 
     async def until(self, holds: Callable[[], bool], what: str, timeout_s: float = ANSWER_S) -> None:
         deadline = time.monotonic() + timeout_s
