@@ -131,6 +131,10 @@ class DataDiskFailed(Corruption):
     retriable = True
 
 
+class TooManyFiles(StorageError):
+    """This process can open no further file now. Nothing was changed: the same call may succeed later."""
+
+
 class DiskFull(StorageError):
     """The device has no space left. Nothing was changed; reads still work."""
 

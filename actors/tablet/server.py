@@ -48,7 +48,7 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.pacifica.leasing import Leasing
 from ebla.actors.tablet.pacifica.orders import Orders, OrderVerbs
 from ebla.actors.tablet.protocols import Protocols
-from ebla.actors.tablet.serving.admission import Admission, Load, read, readable
+from ebla.actors.tablet.serving.admission import Admission, Load, read, readable, require_readable
 from ebla.actors.tablet.serving.alterations import alter, require_served
 from ebla.actors.tablet.serving.checksums import Checksums
 from ebla.actors.tablet.serving.handing_over import hand_over, hand_over_all
@@ -277,8 +277,10 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
 
     async def _scan(self, tablet: str, request: m.ScanRequest) -> m.ScanBlock:
         replica = self._running(tablet)
-        if request.at_leader:
+        if request.at_leader and tablet == request.tablet:
             await readable(self.world, replica)
+        elif request.at_leader:
+            require_readable(self.world, replica)
         # The table may have been altered during the wait; the snapshot follows these checks at once.
         check_readable(replica.rows.schema, request.schema_version)
         require_served(replica, self.world.now())

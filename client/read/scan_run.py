@@ -227,7 +227,7 @@ class ScanRun:
                 if clock.monotonic() + pause_s >= deadline:
                     route.last = f"{type(error).__name__}: {error}"
                     raise route.timed_out("scan", self.deadline_s) from error
-            first = None
+            first, others = None, ()
             self.received -= sum(block.rows for block in read.held)
             read.held.clear()
             await clock.sleep(pause_s)

@@ -1,7 +1,7 @@
 """One group of batches, one LMDB transaction, one sync; and the meaning of every failure.
 
 invalid batch     a key too long, an unknown database: that batch alone gets InvalidArgument, the others are committed
-no descriptor     StorageError: the environment was unmapped and cannot be mapped now; nothing was changed
+not mapped        TooManyFiles, or StorageError without memory: it cannot be mapped again now; nothing was changed
 map full          MapFull is raised to the writer, which makes the map larger and commits the group again
 no space          DiskFull: LMDB writes to fresh pages and changes the root last, so nothing was changed
 tree damaged      Corruption, found while changing pages, or in the roots before; nothing was changed
@@ -32,7 +32,7 @@ from ebla.storage.errors import (
     StorageError,
 )
 from ebla.storage.lmdb.mapping import LmdbMapping
-from ebla.storage.lmdb.reads import DAMAGE, NO_DESCRIPTOR, Database, Transaction, code_of, read_error
+from ebla.storage.lmdb.reads import DAMAGE, MISSING, NO_DESCRIPTOR, Database, Transaction, code_of, read_error
 from ebla.storage.lmdb.roots import Roots
 
 KEY_BYTES_MAX = 511  # LMDB's compiled-in limit
@@ -87,7 +87,10 @@ def _commit(
     except Damaged as error:
         raise Corruption(error.message, path=path) from error
     except (lmdb.Error, OSError) as error:
-        if isinstance(error, DAMAGE) or code_of(error) in NO_DESCRIPTOR:
+        if isinstance(error, (*MISSING, lmdb.MemoryError)) or code_of(error) in (
+            *NO_DESCRIPTOR,
+            errno.ENOMEM,
+        ):
             raise read_error(error, path) from error
         raise DiskFailed(f"cannot begin a commit in {path}: {error}", path=path) from error
     databases = mapping.databases  # those of the present map

@@ -18,7 +18,9 @@ a sync waits that long for a busy event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -119,6 +121,7 @@ class LmdbDisk:
         assert self._instance is None, "an instance is opened once"
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         pages.keep_small_allocations()
+        _allow_many_files()
         self._loop = asyncio.get_running_loop()
         self._instance = await self.beside(self._open_directory, new_uuid)
         self._data_disks = DataDisks(self, self._directory)
@@ -336,6 +339,13 @@ class LmdbDisk:
 
     def _threads_at(self, place: Path) -> Threads:
         return self._threads.setdefault(str(place), Threads())
+
+
+def _allow_many_files() -> None:
+    """Let this process open as many files as the system permits: each environment in use has four."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def check_path(path: str) -> None:

@@ -215,7 +215,7 @@ class LmdbEnvironment(LmdbMapping):
         self._roots.close()
 
     def _release(self, items: int) -> None:
-        """Release memory after a commit of `items`, which used about as many pages. Only this thread maps and unmaps the
+        """Release memory after a commit of `items`, which used about as many pages. Only this thread unmaps the
         file."""
         self._unreleased += items
         self._swollen |= items >= RENEW_ITEMS

@@ -38,6 +38,22 @@ class Gate:
             self.leave()
 
     @contextlib.contextmanager
+    def closed_if_empty(self) -> Iterator[bool]:
+        """As `closed`, without waiting: False, and nothing is closed, if a thread is inside or closes the gate."""
+        with self._lock:
+            empty = not self._inside and self._shut is None
+            shut = threading.Condition(self._lock)
+            if empty:
+                self._shut = shut
+        try:
+            yield empty
+        finally:
+            if empty:
+                with self._lock:
+                    self._shut = None
+                    shut.notify_all()
+
+    @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
         """Run the body while no thread is inside, and keep threads from entering."""
         with self._lock:

@@ -49,7 +49,7 @@ class LmdbMapping(LmdbReads):
         self._lmdb: Open | None = environment
         self._again = again
         self._mapping = threading.Lock()
-        self._map_bytes = self._used_bytes = 0  # while it is unmapped
+        self._map_bytes = self._used_bytes = self._last = 0  # map, file and last commit, while it is unmapped
         self.used = True  # since someone last set it False
         self._pid = os.getpid()
         self.gate = Gate()
@@ -181,12 +181,15 @@ class LmdbMapping(LmdbReads):
             snapshot.close()
 
     def _unmap(self) -> bool:
-        """Close LMDB's environment until its next use. A no-op that returns False while a snapshot is open."""
-        with self.gate.closed():
-            if self._snapshots or self._closed:
+        """Close LMDB's environment until its next use. A no-op that returns False while a snapshot is open, or a thread reads:
+        it may wait for a disk that hangs, and others must not wait for it."""
+        with self.gate.closed_if_empty() as empty:
+            if not empty or self._snapshots or self._closed:
                 return False
             if self._lmdb is not None:
-                self._map_bytes, self._used_bytes = self._lmdb.info()["map_size"], _used_bytes(self._lmdb)
+                info = self._lmdb.info()
+                self._map_bytes, self._last = info["map_size"], info["last_txnid"]
+                self._used_bytes = _used_bytes(self._lmdb)
                 self._lmdb.close()
                 self._lmdb = None
             return True
@@ -201,6 +204,8 @@ class LmdbMapping(LmdbReads):
                     raise FileNotFoundError(errno.ENOENT, "data.mdb is gone")
                 opened = self._again(Path(self.directory), self._map_bytes)
                 try:
+                    if opened.info()["last_txnid"] != self._last:  # a root on the disk has changed since
+                        raise lmdb.CorruptedError(f"its last commit was {self._last}")
                     self.databases = {
                         name: opened.open_db(name.encode(), create=False) for name in self.databases
                     }

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 import lmdb
 
 from ebla.storage.environment import JOINED_LARGE, Item, within
-from ebla.storage.errors import Corruption, DiskFailed, StorageError
+from ebla.storage.errors import Corruption, DiskFailed, StorageError, TooManyFiles
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -34,6 +34,9 @@ DAMAGE = (
     lmdb.CursorFullError,
     lmdb.PageFullError,
 )
+
+
+MISSING = (*DAMAGE, lmdb.NotFoundError, FileNotFoundError)  # of an environment that was mapped before
 
 
 class LmdbReads(abc.ABC):
@@ -101,7 +104,7 @@ def code_of(error: Exception) -> int | None:
 
 
 def read_error(error: lmdb.Error | OSError, path: str) -> StorageError:
-    if isinstance(error, (*DAMAGE, FileNotFoundError)):
+    if isinstance(error, MISSING):
         return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
     if isinstance(error, lmdb.PanicError):
         return DiskFailed(f"{path} cannot be used after a failed write: {error}", path=path)
@@ -110,7 +113,7 @@ def read_error(error: lmdb.Error | OSError, path: str) -> StorageError:
             f"{path} has too many readers at once; close snapshots and local readers", path=path
         )
     if code_of(error) in NO_DESCRIPTOR:
-        return StorageError(
+        return TooManyFiles(
             f"cannot open {path}: too many files are open; raise the limit of this process (ulimit -n), then try again",
             path=path,
         )

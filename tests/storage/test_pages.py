@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ebla.storage.environment import Put
-from ebla.storage.errors import DiskFailed
+from ebla.storage.errors import Corruption
 from ebla.storage.lmdb import pages
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.environment import RELEASE_ITEMS, RENEW_ITEMS, LmdbEnvironment
@@ -112,14 +112,14 @@ async def test_an_environment_is_opened_again_only_after_its_snapshot_is_closed(
 
 @pytest.mark.parametrize("path", ["wals/shared", "data/one"])
 @on_either_environment
-async def test_a_disk_that_cannot_open_an_environment_again_has_failed(
+async def test_an_environment_that_is_lost_before_it_is_opened_again_is_damaged(
     environment: LmdbEnvironment, tmp_path: Path, path: str
 ) -> None:
     (tmp_path / path / "data.mdb").unlink()
     await environment.commit([Put("t", items(0, RENEW_ITEMS))])
-    with pytest.raises(DiskFailed, match=r"data.mdb is gone"):
+    with pytest.raises(Corruption, match=r"data.mdb is gone"):
         await environment.commit([Put("t", items(0, 1))])
-    with pytest.raises(DiskFailed, match=r"data.mdb is gone"):
+    with pytest.raises(Corruption, match=r"data.mdb is gone"):
         environment.items("t")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ebla.storage.environment import Put
-from ebla.storage.errors import Corruption, StorageError
+from ebla.storage.errors import Corruption, TooManyFiles
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.environment import LmdbEnvironment
 from tests.storage.disks import on_disk
@@ -113,6 +113,30 @@ async def test_a_file_that_is_lost_while_it_is_unmapped_is_damage_and_is_not_mad
     assert not data.exists()
 
 
+@on_environment(path="data/one")
+async def test_an_older_root_that_returns_while_it_is_unmapped_is_damage(
+    environment: LmdbEnvironment,
+) -> None:
+    await environment.commit([Put("t", ITEMS)])
+    data = Path(environment.directory, "data.mdb")
+    before = data.read_bytes()
+    await environment.commit([Put("t", [(b"later", b"1")])])
+    await unmap(environment)
+    data.write_bytes(before)
+    with pytest.raises(Corruption, match="rebuild it from a peer"):
+        environment.get("t", b"000001")
+
+
+@on_environment(path="data/one")
+async def test_an_environment_is_not_unmapped_while_a_thread_reads_it(environment: LmdbEnvironment) -> None:
+    await environment.commit([Put("t", ITEMS)])
+    with environment.gate.inside():
+        await unmap(environment)
+        assert environment.mapped
+    await unmap(environment)
+    assert not environment.mapped
+
+
 def test_without_a_descriptor_to_map_it_a_use_fails_alone_and_the_next_one_succeeds(tmp_path: Path) -> None:
     on_disk(tmp_path, _short_of_descriptors)
 
@@ -126,9 +150,9 @@ async def _short_of_descriptors(disk: LmdbDisk) -> None:
     os.close(lowest_free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
     try:
-        with pytest.raises(StorageError, match="ulimit -n"):
+        with pytest.raises(TooManyFiles, match="ulimit -n"):
             environment.get("t", b"000001")
-        with pytest.raises(StorageError, match="ulimit -n"):
+        with pytest.raises(TooManyFiles, match="ulimit -n"):
             await environment.commit([Put("t", [(b"new", b"1")])])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

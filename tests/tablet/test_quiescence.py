@@ -334,6 +334,24 @@ async def test_the_tablets_of_a_dead_server_elect_in_waves(group: Group) -> None
     assert max(most.values()) == CAMPAIGNS_MAX
 
 
+@simulated(**QUIESCES)
+async def test_tablets_without_a_majority_do_not_keep_the_turns_of_others(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(CAMPAIGNS_MAX + 8)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    for host in HOSTS[1:]:
+        group.crash(host)
+    tried: dict[str, None] = {}
+
+    def all_have_tried() -> bool:
+        for tablet in tablets:
+            if group.replica(HOSTS[0], tablet).core.shown_role == CANDIDATE:
+                tried[tablet] = None
+        return len(tried) == len(tablets)
+
+    await until(group, all_have_tried, "each has held an election", 20.0)
+
+
 def _at_ticks(server: TabletServer, most: Counter[str]) -> None:
     """Note the greatest number of elections that this server holds at a tick."""
     rounds, address = server.rounds, server.world.address

@@ -10,6 +10,7 @@ acknowledgement waits for its own.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,17 +28,18 @@ from ebla.actors.tablet.engine.waits import Bell, release
 from ebla.actors.world import World
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.environment import Change
-from ebla.storage.errors import Corruption, DiskFull
+from ebla.storage.errors import Corruption, DiskFull, TooManyFiles
 from ebla.storage.logs.shared_log import SharedLog
 from ebla.storage.tablets.tablet_store import TabletSnapshot
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 DISK_FULL_PAUSE_S = 0.5
-CAMPAIGNS_MAX = (
-    32  # elections that replicas of a server hold at the same time; the others wait for their turn
-)
+CROWDED_PAUSE_S = 1.0  # until files can perhaps be opened again
+CAMPAIGNS_MAX = 64  # elections that begin here at the same time; the others wait for their turn
 
 
 @dataclass(eq=False)
@@ -58,7 +60,7 @@ class Rounds:
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
         self.stirred: dict[str, Replica] = {}  # since the server last looked for changes to report
         self.ticking: dict[str, Replica] = {}  # those for which time passes
-        self._campaigns = 0  # elections under way at the last tick
+        self._begun: dict[Replica, float] = {}  # those that hold an election, and its start
         self.asking: dict[str, tuple[Replica, Configuration]] = {}  # of the master: see pacifica/orders.py
         self.asked = Bell()  # rung for each new one
         self._dirty: dict[str, Replica] = {}
@@ -95,17 +97,22 @@ class Rounds:
     def tick(self, now: float) -> None:
         """Let time pass for the replicas that have something due at some time. Those without, and those that have ended, are
         not asked again before their next event. Elections begin in waves: when a server with thousands of tablets dies, all at
-        once would last longer than their time, and be repeated."""
-        campaigns, self._campaigns = self._campaigns, 0
+        once would last longer than their time, and be repeated. One that finds no majority gives up its turn after that time."""
+        since = now - self.liveness.silent_s
+        self._begun = {
+            replica: at
+            for replica, at in self._begun.items()
+            if at > since and replica.core.shown_role == CANDIDATE
+        }
         for tablet, replica in list(self.ticking.items()):
             core = replica.core
             due, elects = core.next_wake(now) if replica.state == RUNNING else math.inf, core.may_elect
-            if due <= now and not (elects and campaigns >= CAMPAIGNS_MAX):
+            if due <= now and not (elects and len(self._begun) >= CAMPAIGNS_MAX):
                 self.step(replica, core.tick, now)
-                campaigns += elects and core.shown_role == CANDIDATE
+                if elects and core.shown_role == CANDIDATE:
+                    self._begun[replica] = now
             elif due == math.inf:
                 del self.ticking[tablet]
-            self._campaigns += core.shown_role == CANDIDATE
 
     def ended(self, replica: Replica) -> None:
         """Note that the replica has failed, or is deleted."""
@@ -237,6 +244,10 @@ class Rounds:
             return
         try:
             more = replica.explained(replica.apply)
+        except TooManyFiles as error:
+            log.warning("entries of tablet %s are applied later: %s", replica.tablet, error)
+            self.world.spawn(self._apply_later(replica), f"apply {replica.tablet} later")
+            return
         except Corruption as error:
             replica.fail(error)
             for snapshot in replica.checkpoints:
@@ -248,6 +259,10 @@ class Rounds:
         replica.checkpoints.clear()
         if more:
             self.touch(replica)
+
+    async def _apply_later(self, replica: Replica) -> None:
+        await self.world.clock.sleep(CROWDED_PAUSE_S)
+        self.touch(replica)
 
     # -- the log writer
 

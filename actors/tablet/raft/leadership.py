@@ -81,6 +81,11 @@ class Leadership(Peers):
     def _refusal(self, uuid: str) -> str | None:
         return self.peers[uuid].refusal if uuid != self.me else None
 
+    def _may_quiesce(self, now: float, commit_index: int, own_durable: int) -> bool:
+        """As for every protocol, with a majority that answers: otherwise it must step down."""
+        there = sum(uuid == self.me or not self._is_absent(self.peers[uuid], now) for uuid in self._voters)
+        return there >= self._majority and super()._may_quiesce(now, commit_index, own_durable)
+
     # -- our own disk
 
     def note_durable(self, now: float, commit_index: int, own_durable: int) -> None:

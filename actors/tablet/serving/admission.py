@@ -170,6 +170,15 @@ async def read(world: World, replica: Replica, schema_version: int, wanted: Tabl
     return values
 
 
+def require_readable(world: World, replica: Replica) -> None:
+    """Raise NotLeader or Unavailable unless a linearizable read may use the rows now."""
+    index = replica.core.read_index(world.now())
+    if index > replica.store.applied.index:
+        raise errors.Unavailable(
+            f"tablet {replica.tablet} has not applied {index} at {world.address}; try again"
+        )
+
+
 async def readable(world: World, replica: Replica) -> int:
     """Wait until a linearizable read may use the rows. Return an index that they reflect.
 

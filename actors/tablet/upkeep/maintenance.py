@@ -35,11 +35,12 @@ from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.compactor import Compactor
 from ebla.actors.world import World
-from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument, TooManyFiles
 from ebla.storage.logs.entries import EXPIRE, Position
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
 TURNS = 200  # so many checks also include each idle replica once, in turn
+UNMAPPED_MAX = 50  # replicas whose files are unmapped after one check
 UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0
 # Answers are kept longer by up to this part of their time, so that one entry expires many clients.
@@ -76,6 +77,7 @@ class Maintenance:
         self._turn: list[str] = []  # tablets whose turn comes
         self._at_a_time = 0
         self._unmap_at = self.world.now() + UNUSED_S
+        self._unmapping: list[Replica] = []  # those to look at next
         self._flushing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and the start of the flush
         self._next_flush: dict[str, float] = {}  # disk: earliest next flush; infinite during a flush
 
@@ -184,11 +186,14 @@ class Maintenance:
             self._unmap_unused()
 
     def _unmap_unused(self) -> None:
-        """Unmap the files of replicas that were not used since the last look."""
-        if self.world.now() < self._unmap_at:
-            return
-        self._unmap_at = self.world.now() + UNUSED_S
-        for replica in self.replicas.values():
+        """Unmap the files of replicas that were not used since the last look at them, some at a time: other commits to the
+        disk wait for that."""
+        if not self._unmapping and self.world.now() >= self._unmap_at:
+            self._unmap_at = self.world.now() + UNUSED_S
+            self._unmapping = list(self.replicas.values())
+        some = self._unmapping[-UNMAPPED_MAX:]
+        del self._unmapping[-UNMAPPED_MAX:]
+        for replica in some:
             private = replica.log.private
             for environment in (
                 replica.store.environment,
@@ -236,7 +241,7 @@ class Maintenance:
         pause_s = 0.0
         try:
             await self.flush_if_running(replica)
-        except DiskFull:
+        except (DiskFull, TooManyFiles):
             self.world.faults.reached("tablet.maintenance.disk_full")
             pause_s = DISK_FULL_PAUSE_S
         self._next_flush[place] = self.world.now() + pause_s
