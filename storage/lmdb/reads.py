@@ -114,7 +114,7 @@ def read_error(error: lmdb.Error | OSError, path: str) -> StorageError:
         )
     if code_of(error) in NO_DESCRIPTOR:
         return TooManyFiles(
-            f"cannot open {path}: too many files are open; raise the limit of this process (ulimit -n), then try again",
+            f"cannot open {path}: too many files are open; raise the limit of this process (ulimit -Hn), then try again",
             path=path,
         )
     return StorageError(f"cannot read {path}: {error}", path=path)

@@ -150,9 +150,9 @@ async def _short_of_descriptors(disk: LmdbDisk) -> None:
     os.close(lowest_free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
     try:
-        with pytest.raises(TooManyFiles, match="ulimit -n"):
+        with pytest.raises(TooManyFiles, match="ulimit -Hn"):
             environment.get("t", b"000001")
-        with pytest.raises(TooManyFiles, match="ulimit -n"):
+        with pytest.raises(TooManyFiles, match="ulimit -Hn"):
             await environment.commit([Put("t", [(b"new", b"1")])])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
