@@ -98,6 +98,7 @@ from ebla.storage.errors import OldCopy as OldCopy
 from ebla.storage.errors import OverLimit as OverLimit
 from ebla.storage.errors import SnapshotExpired as SnapshotExpired
 from ebla.storage.errors import StorageError as StorageError
+from ebla.storage.errors import TooManyFiles as TooManyFiles
 
 
 class ScanInterrupted(EblaError):
