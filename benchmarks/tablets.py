@@ -40,10 +40,8 @@ IDLE_S = 10.0
 CREATED = 4000  # tablets of a new table
 COMMIT_S, COPY_S = 0.02, 1.0  # of a change of members; of a copy, of which COPIES run to one server at a time
 COPIES = 2
-ELECTED_S, FAILED_S = (
-    1.5,
-    5.0,
-)  # after the death: new leaders, and then leaders report the silence of its replicas
+ELECTED_S = 1.5  # from the death to new leaders
+FAILED_S = 5.0  # from then on, until leaders report the silence of the dead server's replicas
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -119,9 +117,8 @@ class Follower(Server):
     def __init__(self, world: World, peer: Peer, tablets: dict[str, Configuration]) -> None:
         super().__init__(world, peer, tablets)
         self.peer = peer
-        self.leads = {
-            tablet: 7 for tablet, known in tablets.items() if known.peers[0].uuid == peer.uuid
-        }  # terms
+        led = (tablet for tablet, known in tablets.items() if known.peers[0].uuid == peer.uuid)
+        self.leads = dict.fromkeys(led, 7)  # and the terms
         self.lost: dict[str, None] = {}  # uuids of dead servers
         self.changed: dict[str, None] = {}
         self.removed: dict[str, None] = {}
@@ -141,9 +138,8 @@ class Follower(Server):
             self.wake.clear()
             try:
                 await self._beat()
-            except (
-                EblaError
-            ):  # the master does not serve yet, or is busy: the next heartbeat repeats the changes
+            except EblaError:
+                # The master does not serve yet, or is busy: the next heartbeat repeats the changes.
                 changed, removed = self.sent
                 self.changed, self.removed = changed | self.changed, removed | self.removed
             try:
@@ -293,7 +289,6 @@ async def _creation(
     await call("create_table", request, m.TableInfo)
     created = await steps.until(lambda: not active.catalog.preparing and not active.catalog.creating)
     await call("drop_table", m.DropTableRequest("2" * 32, "new"), m.Empty)
-
     return created, await steps.until(lambda: sum(len(each.tablets) for each in followers) == before)
 
 
@@ -337,7 +332,7 @@ async def measured(tablets: int) -> Many:
         for _ in range(5):
             await call(method, request, reply)
         costs[method] = (steps.cpu_s - before_s) / 5 * 1000
-    full = max((each for each in followers), key=lambda each: len(each.tablets))
+    full = max(followers, key=lambda each: len(each.tablets))
     full._full, steps.longest_s = True, 0.0
     await full._beat()
     full_ms = steps.longest_s * 1000
@@ -382,8 +377,8 @@ def figures(tablets: int = 100_000) -> Iterator[Figure]:
         "it is dropped": (found.dropped, ""),
     }
     for what, (span, note) in spans.items():
-        told = f"{span.seconds:.1f} s of virtual time" + (f"; {note}" if note else "")
-        yield Figure(f"{among}: {what}", span.cpu_s, "s of the master's CPU", better="lower", note=told)
+        spent = f"{span.seconds:.1f} s of virtual time" + (f"; {note}" if note else "")
+        yield Figure(f"{among}: {what}", span.cpu_s, "s of the master's CPU", better="lower", note=spent)
         yield Figure(f"{among}: {what}, longest step", span.step_ms, "ms", target=200, better="lower")
     yield Figure(f"{among}: one look-up of a table of 100", found.lookup_ms, "ms", better="lower")
     yield Figure(f"{among}: the list of all tables", found.listing_ms, "ms", better="lower")

@@ -9,6 +9,7 @@
     Throttled          a stated limit is full                         wait `retry_after_s` (the client does)
     OutcomeUnknown     it is not known whether it was carried out     read, or send it again with the same write id
     DiskFull           a disk is full; nothing was changed            free space, send it again
+    TooManyFiles       a process can open no further file now         raise its limit (ulimit -Hn), try again
     Unavailable        no deployment, no quorum, no master;           see `ebla check`
                        the request was not carried out
     NoCluster          an Unavailable: no Ray cluster answers         start one, or give its address

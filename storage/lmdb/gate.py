@@ -13,9 +13,8 @@ class Gate:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._shut: threading.Condition | None = (
-            None  # made for each closer: it takes more memory than all the rest
-        )
+        # Made for each closer, because it takes more memory than the rest of an environment.
+        self._shut: threading.Condition | None = None
 
     def enter(self) -> None:
         with self._lock:

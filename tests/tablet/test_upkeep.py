@@ -13,7 +13,7 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
-from ebla.storage.errors import Corruption, DiskFull
+from ebla.storage.errors import Corruption, DiskFull, TooManyFiles
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, OTHER, SLOW_HEARTBEATS, TABLET, Group, held, row, simulated
 from tests.tablet.test_members import change, members, peer_of, removes
@@ -300,3 +300,44 @@ async def test_a_log_retains_a_committed_configuration_until_the_consensus_recor
     group.crash(leader, other)
     await group.restart(target)
     assert len(group.replica(target).core.configuration.peers) == 2
+
+
+@simulated()
+async def test_entries_that_find_no_free_descriptor_are_applied_later_and_once(group: Group) -> None:
+    await group.upsert(row(1, "first"))
+    leader = await group.leader()
+    rows, tries = group.replica(leader).rows, 0
+    apply = rows.apply
+
+    def crowded(*arguments: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries <= 3:
+            raise TooManyFiles("too many files are open")
+        return apply(*arguments)
+
+    rows.apply = crowded  # type: ignore[method-assign]
+    sent = [asyncio.ensure_future(group.upsert(row(key, "later"))) for key in (2, 3, 4)]
+    await asyncio.gather(*sent)
+    assert tries == 3 + len(sent)
+    assert group.alive(leader)
+    assert await group.get(1, 2, 3, 4) == [row(1, "first"), row(2, "later"), row(3, "later"), row(4, "later")]
+
+
+@simulated(memtable_bytes=1)
+async def test_a_flush_that_finds_no_free_descriptor_is_tried_again(group: Group) -> None:
+    leader = await group.leader()
+    store, tries = group.replica(leader).store, 0
+    flush = store.flush
+
+    async def crowded() -> Any:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise TooManyFiles("too many files are open")
+        return await flush()
+
+    store.flush = crowded  # type: ignore[method-assign]
+    await group.upsert(row(1, "first"))
+    await until(group, lambda: store.flushed.index == store.applied.index, "flushed", 10.0)
+    assert tries > 2 and group.alive(leader)

@@ -61,6 +61,7 @@ class Rounds:
         self.stirred: dict[str, Replica] = {}  # since the server last looked for changes to report
         self.ticking: dict[str, Replica] = {}  # those for which time passes
         self._begun: dict[Replica, float] = {}  # those that hold an election, and its start
+        self._postponed: dict[Replica, None] = {}  # those whose files cannot be opened now
         self.asking: dict[str, tuple[Replica, Configuration]] = {}  # of the master: see pacifica/orders.py
         self.asked = Bell()  # rung for each new one
         self._dirty: dict[str, Replica] = {}
@@ -245,8 +246,10 @@ class Rounds:
         try:
             more = replica.explained(replica.apply)
         except TooManyFiles as error:
-            log.warning("entries of tablet %s are applied later: %s", replica.tablet, error)
-            self.world.spawn(self._apply_later(replica), f"apply {replica.tablet} later")
+            if replica not in self._postponed:
+                self._postponed[replica] = None
+                log.warning("entries of tablet %s are applied later: %s", replica.tablet, error)
+                self.world.spawn(self._apply_later(replica), f"apply {replica.tablet} later")
             return
         except Corruption as error:
             replica.fail(error)
@@ -262,6 +265,7 @@ class Rounds:
 
     async def _apply_later(self, replica: Replica) -> None:
         await self.world.clock.sleep(CROWDED_PAUSE_S)
+        del self._postponed[replica]
         self.touch(replica)
 
     # -- the log writer

@@ -49,10 +49,8 @@ class Peers:
         self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._unsafe = 0
         self._quiescent = False
-        self._newest, self._busy_at = (
-            0,
-            now,
-        )  # the last entry, and when it was new: older ones are sent again later
+        # The last entry, and when it was new: older ones may be sent later, to a peer that has returned.
+        self._newest, self._busy_at = 0, now
         self.reconfigure(configuration, now, next_index)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:

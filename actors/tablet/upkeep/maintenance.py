@@ -194,11 +194,10 @@ class Maintenance:
         some = self._unmapping[-UNMAPPED_MAX:]
         del self._unmapping[-UNMAPPED_MAX:]
         for replica in some:
-            private = replica.log.private
-            for environment in (
-                replica.store.environment,
-                *([] if private is None else [private.environment]),
-            ):
+            environments = [replica.store.environment]
+            if replica.log.private is not None:
+                environments.append(replica.log.private.environment)
+            for environment in environments:
                 if not environment.used:
                     environment.unmap()
                 environment.used = False
