@@ -48,6 +48,7 @@ pytestmark = pytest.mark.cluster
 
 ROWS = 4_000
 HALF = ROWS // 2
+PARTITIONS = 2  # of the source, and of every shuffle: a task costs more than its rows
 BATCH = 150  # rows: a partition has several batches
 TABLETS = 4
 ALLOWED = {"host-1", "host-2"}
@@ -108,7 +109,7 @@ def stage(
     cluster: LocalCluster, common: DeploymentConfig, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("pipelines")
-    pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // 4)
+    pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // PARTITIONS)
     with ExitStack() as ending:
         db = ending.enter_context(ebla.connect())
         application = ExitStack()
@@ -120,7 +121,12 @@ def stage(
                 cores=2,
                 avoid_slots=["host-3", "host-4"],
                 quick=True,
-                configs={"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)},
+                configs={
+                    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),
+                    "spark.sql.files.minPartitionNum": str(PARTITIONS),
+                    "spark.sql.shuffle.partitions": str(PARTITIONS),
+                    "spark.default.parallelism": str(PARTITIONS),
+                },
             )
         )
         source = frame(started, str(root / "source.parquet"))
