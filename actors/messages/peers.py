@@ -43,12 +43,14 @@ class LivenessReply(msgspec.Struct, frozen=True):
     woken: Tablets whose follower there is not quiescent any more. The answer does not count for them.
     quiescent: Tablets whose follower has become quiescent. If the leader does not rely on it, it must wake.
     upto: The number of the latest of these changes. All are repeated until a request has taken them.
+    loading: The server has just started, and not loaded all of its replicas. Groups that are quiescent without it stay so.
     """
 
     source: ServerInstance
     woken: tuple[str, ...]
     quiescent: tuple[str, ...]
     upto: int
+    loading: bool
 
 
 class EnvelopeReply(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from ebla.actors.tablet.copy.log_retention import LogRetention
 from ebla.actors.tablet.copy.recovery import Recovery
 from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.copy.verbs import CopyVerbs
-from ebla.actors.tablet.engine.batches import check_readable, check_version
+from ebla.actors.tablet.engine.batches import check_readable
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.liveness import Liveness
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
@@ -43,14 +43,16 @@ from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.lifecycle.starting import Starting
 from ebla.actors.tablet.measures import measure
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.pacifica.leasing import Leasing
 from ebla.actors.tablet.pacifica.orders import Orders, OrderVerbs
 from ebla.actors.tablet.protocols import Protocols
-from ebla.actors.tablet.serving.admission import Admission, Load, read, readable, require_readable
-from ebla.actors.tablet.serving.alterations import alter, require_served
+from ebla.actors.tablet.serving.admission import Admission, Load
+from ebla.actors.tablet.serving.alterations import alter
 from ebla.actors.tablet.serving.checksums import Checksums
+from ebla.actors.tablet.serving.client_verbs import ClientVerbs
 from ebla.actors.tablet.serving.handing_over import hand_over, hand_over_all
 from ebla.actors.tablet.serving.member_verbs import MemberVerbs
 from ebla.actors.tablet.serving.peer_verbs import PeerVerbs
@@ -62,27 +64,27 @@ from ebla.actors.tablet.upkeep.scrubber import Scrubber
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.environment import Environment, Instance
-from ebla.storage.errors import DiskFull, EblaError
+from ebla.storage.errors import DiskFull
 from ebla.storage.logs import shared_log
 from ebla.storage.logs.entries import CHECKPOINT
 from ebla.storage.logs.shared_log import SharedLog
 from ebla.storage.tablets.quarantine import Quarantine
-from ebla.storage.tablets.results import Answer as Stored
 
 RECORDS = "records"
-WRITE_TIMEOUT_S_MAX = 30.0
 STORIES_MAX = 4
+LOAD_S = 1.0  # of a start, which returns earlier if all replicas are loaded
 
 
-class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
+class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     def __init__(self, world: World, options: TabletServerOptions) -> None:
         options.validate()
         self.world = world
         self.options = options
         self.replicas: dict[str, Replica] = {}
         self.load = Load(options.memtable_bytes)
-        self.running = False
+        self.serving = self.running = False
         self.stopping = False
+        self._loaded = asyncio.Event()
         self.space = Space(world, options.disk_reserve_bytes)
 
     # -- life
@@ -104,12 +106,26 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         quarantine = await Quarantine.open(disk, self.options.quarantine_bytes_max)
         self._compose(superblocks, quarantine)
         await self.space.start()
-        await self.lifecycle.load()
-        self.running = True
-        loops: list[Any] = [self.identity, self.rounds, self.maintenance, self.scrubber, self.deletion]
-        for part in (*loops, self.copy_sources, self.recovery, *self.reporters, self.leasing, self.orders):
+        await self.starting.read()
+        self.serving = True
+        for part in (self.identity, self.rounds, self.maintenance):
             part.start()
         self.world.spawn(self._tick(), "ticks")
+        self.world.spawn(self._load(), "load")
+        with contextlib.suppress(TimeoutError):
+            async with self.world.clock.timeout(LOAD_S):
+                await self._loaded.wait()
+
+    async def _load(self) -> None:
+        """Load all replicas, then start what concerns all of them."""
+        await self.starting.load()
+        if not self.serving:
+            return  # it stops
+        self.running = True
+        self._loaded.set()
+        parts: list[Any] = [self.scrubber, self.deletion, self.copy_sources, self.recovery, *self.reporters]
+        for part in (*parts, self.leasing, self.orders):
+            part.start()
 
     def _compose(self, superblocks: RecordStore[Superblock], quarantine: Quarantine) -> None:
         """Make the parts of the server; none of them runs yet."""
@@ -123,6 +139,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         self.lifecycle = Lifecycle(
             self.world, me, self.protocols, self.replicas, superblocks, self.rounds, quarantine
         )
+        self.starting = Starting(self.world, self.lifecycle)
         self.leasing = Leasing(
             self.world,
             self.options,
@@ -168,7 +185,15 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         options = self.options
         beat_s, silent_s = options.leader_heartbeat_s, options.election_s_min
         refused_s = options.follower_failed_s / 4
-        return Liveness(self.world, self.identity, beat_s, silent_s, refused_s, lambda: self.running)
+        return Liveness(
+            self.world,
+            self.identity,
+            beat_s,
+            silent_s,
+            refused_s,
+            lambda: self.serving,
+            lambda: not self.running,
+        )
 
     def _reporter(self, master: str) -> Reporter:
         held = self.lifecycle.all
@@ -183,12 +208,12 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     async def stop(self) -> None:
         """Hand leadership over and flush, so that the next start is quick. Durability does not
         depend on it."""
-        if not self.running:
+        if not self.serving:
             return
         self.stopping = self.orders.closing = True
         replicas = list(self.replicas.values())
         await hand_over_all(self.world, self.rounds, replicas, self.options.poll_s, self.leasing.holds)
-        self.running = False  # from here on it neither serves nor leads: see _tick
+        self.serving = self.running = False  # from here on it neither serves nor leads: see _tick
         await self.copies.close()
         by_disk: dict[str, list[Replica]] = {}
         for replica in self.replicas.values():
@@ -203,7 +228,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
                 await self.maintenance.flush_if_running(replica)
 
     def measure(self) -> Iterable[Figure]:
-        self._require_running()
+        self._require_serving()
         return measure(self)
 
     async def _tick(self) -> None:
@@ -211,7 +236,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         leaders that serve, and it does not campaign."""
         while True:
             await self.world.clock.sleep(self.options.leader_heartbeat_s / 3)
-            if not self.running:
+            if not self.serving:
                 return
             self._pass_time()
 
@@ -232,79 +257,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
                     self.replicas[tablet].explain(error)
             raise
 
-    # -- clients
-
-    @rpc
-    async def write(self, request: m.WriteRequest) -> m.WriteReply:
-        self._require_running()
-        outcomes: list[asyncio.Future[Stored] | Stored | EblaError] = []
-        for write in request.writes:
-            try:
-                outcomes.append(self.admission.write(self._replica(write.tablet), write))
-            except EblaError as error:
-                outcomes.append(error)
-        waiting = [outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)]
-        if waiting:
-            with contextlib.suppress(TimeoutError):
-                async with self.world.clock.timeout(min(request.timeout_s, WRITE_TIMEOUT_S_MAX)):
-                    await asyncio.wait(waiting)
-        settled = [_settle(outcome) for outcome in outcomes]
-        return m.WriteReply(
-            tuple(m.WriteResult(s.index, s.rejected) if isinstance(s, Stored) else None for s in settled),
-            tuple(errors.to_triple(s) if isinstance(s, EblaError) else None for s in settled),
-        )
-
-    @rpc
-    async def read(self, request: m.ReadRequest) -> m.ReadReply:
-        self._require_running()
-        values: list[list[bytes | None] | None] = []
-        failures: list[errors.Triple | None] = []
-        for wanted in request.reads:
-            try:
-                values.append(
-                    await read(self.world, self._replica(wanted.tablet), request.schema_version, wanted)
-                )
-                failures.append(None)
-            except EblaError as error:
-                values.append(None)
-                failures.append(errors.to_triple(error))
-        return m.ReadReply(tuple(values), tuple(failures))
-
-    @rpc
-    async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
-        self._require_running()
-        return await self.scans.begin(request, self._scan)
-
-    async def _scan(self, tablet: str, request: m.ScanRequest) -> m.ScanBlock:
-        replica = self._running(tablet)
-        if request.at_leader and tablet == request.tablet:
-            await readable(self.world, replica)
-        elif request.at_leader:
-            require_readable(self.world, replica)
-        # The table may have been altered during the wait; the snapshot follows these checks at once.
-        check_readable(replica.rows.schema, request.schema_version)
-        require_served(replica, self.world.now())
-        return await self.scans.open(replica, request)
-
-    @rpc
-    async def scan_more(self, request: m.ScanContinue) -> m.ScanBlock:
-        self._require_running()
-        return await self.scans.more(request)
-
-    @rpc
-    async def scan_close(self, request: m.ScanClose) -> m.Empty:
-        self._require_running()
-        self.scans.close(request.scanner)
-        return m.Empty()
-
-    @rpc
-    async def read_index(self, request: m.TabletRequest) -> m.ReadIndexReply:
-        """The log index that another replica must have applied for a linearizable read."""
-        replica = self._running(request.tablet)
-        index = await readable(self.world, replica)
-        check_version(replica.rows.schema, request.schema_version)
-        require_served(replica, self.world.now())
-        return m.ReadIndexReply(request.tablet, index)
+    # -- a process on this host that scans its replicas
 
     @rpc
     async def local_snapshot(self, request: m.LocalSnapshotRequest) -> m.LocalSnapshot:
@@ -435,15 +388,3 @@ def _tablets(request: Any) -> list[str]:
     parts = getattr(request, "writes", ()) or getattr(request, "reads", ())
     named = [part.tablet for part in parts] or [tablet for tablet, _ in getattr(request, "requests", ())]
     return named or [request.tablet] if hasattr(request, "tablet") else named
-
-
-def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | EblaError:
-    if not isinstance(outcome, asyncio.Future):
-        return outcome
-    if not outcome.done():
-        return errors.OutcomeUnknown("the write is still under way; send it again with the same request id")
-    error = outcome.exception()
-    if error is None:
-        return outcome.result()
-    assert isinstance(error, EblaError), error
-    return error

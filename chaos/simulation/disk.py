@@ -10,7 +10,7 @@ which the system must tolerate, and no others:
     low         `free_bytes`: the space that `space` reports as free
     slow        `commit_s`: a sync takes that long
     hanging     `hang`: a sync that begins in this time ends after it
-    hung data   `hang_data` .. `unhang_data`: commits to these environments do not end in this time
+    hung data   `hang_data` .. `unhang_data`: these environments cannot be opened in this time, and no commit to them ends
     growing     `expire_snapshots`: a map must grow, which ends snapshots
     rot         `rot`: one bit of a stored value is flipped, silently
     misdirected `misdirect`: a value that was written to one key is found under another
@@ -34,7 +34,7 @@ from typing import IO, Any
 
 from sortedcontainers import SortedDict
 
-from ebla.chaos.simulation.environment import ACKNOWLEDGE_S, MemoryEnvironment
+from ebla.chaos.simulation.environment import ACKNOWLEDGE_S, HUNG_RETRY_S, MemoryEnvironment
 from ebla.chaos.simulation.medium import SPACE_BYTES, DurableState, tables_bytes
 from ebla.chaos.simulation.streams import MemoryReceiver
 from ebla.storage.environment import Instance, SetAside
@@ -170,6 +170,9 @@ class MemoryDisk:
         environment = self._environments[path] = MemoryEnvironment(self, path)
         try:
             await self._sync()
+            while path in self.state.hung:
+                self.state.seen["hung"] += 1
+                await asyncio.sleep(HUNG_RETRY_S)
             self.check()
             self.check_data(path)
             if path not in self.state.environments:

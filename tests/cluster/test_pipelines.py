@@ -47,9 +47,9 @@ from tests.cluster.conftest import SPARK_EXAMPLE, eventually
 pytestmark = pytest.mark.cluster
 
 ROWS = 4_000
-HALF = ROWS // 2
-PARTITIONS = 2  # of the source, and of every shuffle: a task costs more than its rows
+PARTITIONS = 2  # of the source: a task costs more than its rows
 BATCH = 150  # rows: a partition has several batches
+CONFIGS = {"sql.execution.arrow.maxRecordsPerBatch": BATCH, "sql.files.minPartitionNum": PARTITIONS}
 TABLETS = 4
 ALLOWED = {"host-1", "host-2"}
 PLACE = pa.struct([("x", pa.int32()), ("seen", pa.timestamp("us", "UTC"))])
@@ -121,12 +121,7 @@ def stage(
                 cores=2,
                 avoid_slots=["host-3", "host-4"],
                 quick=True,
-                configs={
-                    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),
-                    "spark.sql.files.minPartitionNum": str(PARTITIONS),
-                    "spark.sql.shuffle.partitions": str(PARTITIONS),
-                    "spark.default.parallelism": str(PARTITIONS),
-                },
+                configs={f"spark.{name}": str(count) for name, count in CONFIGS.items()},
             )
         )
         source = frame(started, str(root / "source.parquet"))
@@ -356,12 +351,12 @@ def test_spark_feeds_and_reads_an_altered_table(stage: Stage) -> None:
     """Rows of both layouts are on the disks; old rows show the default of the new column."""
     source = stage.source.select("id", "name", "int")
     grown = table_for(stage.db, "grown", source, primary_key=["id"], partition_by=ebla.hash("id", buckets=2))
-    assert feed(stage.session, source.where(f"id < {HALF}"), grown).rows == HALF
+    assert feed(stage.session, source.where(f"id < {ROWS // 2}"), grown).rows == ROWS // 2
     change = grown.alter().add_column("grade", pa.int32(), default=5)
     change.rename_column("int", "number").drop_column("name").apply()
-    added = F.when(F.col("id") < HALF, 5).otherwise(F.col("id") % 97).cast("int")
+    added = F.when(F.col("id") < ROWS // 2, 5).otherwise(F.col("id") % 97).cast("int")
     expected = stage.source.select("id", F.col("int").alias("number"), added.alias("grade"))
-    assert feed(stage.session, expected.where(f"id >= {HALF}"), grown).rows == ROWS - HALF
+    assert feed(stage.session, expected.where(f"id >= {ROWS // 2}"), grown).rows == ROWS - ROWS // 2
     for local in (True, False):
         rows = read_table(stage.session, grown, local=local)
         assert rows.columns == ["id", "number", "grade"]

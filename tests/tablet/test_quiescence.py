@@ -308,8 +308,23 @@ async def test_a_server_that_is_starting_is_not_taken_for_a_silent_one(group: Gr
         assert group.replica(leader).health[uuid] != "silent"
     await restarted
     group.disk(starting).commit_s = COMMIT_S
+    await until(group, lambda: group.server(starting).running, "all is loaded")
     await until_quiescent(group)
     assert await group.leader() in (leader, other)
+
+
+@simulated(**QUIESCES)
+async def test_a_server_that_was_late_itself_does_not_take_others_for_silent(group: Group) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    _, follower, _ = await group.roles()
+    for _ in range(10):
+        group.cluster.pause(address(follower))
+        await group.sleep(ELECTION_S + HEARTBEAT_S)
+        group.cluster.resume(address(follower))
+        await group.sleep(2 * ELECTION_S)
+    assert group.points.reached["tablet.liveness.late"] == 10
+    assert group.points.reached["tablet.liveness.silent"] == 0
 
 
 @simulated(**QUIESCES)
@@ -323,10 +338,13 @@ async def test_the_tablets_of_a_dead_server_elect_in_waves(group: Group) -> None
 
     for host in HOSTS[1:]:
         _at_ticks(group.server(host), most)
-    await until(group, lambda: all(not quiescent(group, *HOSTS[1:], tablet=each) for each in lost), "awake")
-    for host in HOSTS[1:]:
-        for tablet in lost:
-            group.replica(host, tablet).core.timer.deadline = group.client.clock.monotonic()
+    survivors = [(host, tablet) for host in HOSTS[1:] for tablet in lost]
+    await until(
+        group, lambda: not any(quiescent(group, host, tablet=each) for host, each in survivors), "awake"
+    )
+    for host, tablet in survivors:
+        replica = group.replica(host, tablet)
+        replica.core.timer.deadline = replica.due = group.server(host).world.now()
     await until(
         group, lambda: all(any(group.replica(h, each).leads for h in HOSTS[1:]) for each in lost), "led"
     )

@@ -1,4 +1,4 @@
-"""A starting server answers every request with NotRunning."""
+"""A starting server refuses every request until it has found its replicas, and then serves those that it has loaded."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from ebla.actors.messages.appointments import Appointments, AppointRequest
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage.rows.alteration import Alteration
-from tests.tablet.harness import SCHEMA, TABLET, Group, address, simulated
+from ebla.storage.tablets.tablet_store import path_of
+from tests.tablet.copies import until
+from tests.tablet.harness import HOSTS, OTHER, SCHEMA, TABLET, Group, address, row, simulated
 
 ASKED: dict[str, Any] = {
     "replicate": peers.Envelope(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), ()),
@@ -63,3 +66,95 @@ async def test_every_method_of_a_starting_server_answers_that_it_is_not_running(
     for name, request in ASKED.items():
         with pytest.raises(errors.NotRunning):
             await group.ask("host-a", name, request, known[name].answer)
+
+
+async def restarted_without(group: Group, tablet: str) -> None:
+    """Start all servers again; the disks of this tablet hang everywhere."""
+    group.crash_all()
+    for host in HOSTS:
+        group.disk(host).hang_data(path_of(tablet))
+    await group.restart()
+
+
+def _not_running(reply: m.ReadReply) -> bool:
+    return reply.errors[0] is not None and isinstance(errors.from_triple(reply.errors[0]), errors.NotRunning)
+
+
+def unhang(group: Group, tablet: str) -> None:
+    for host in HOSTS:
+        group.disk(host).unhang_data(path_of(tablet))
+
+
+@simulated()
+async def test_a_starting_server_serves_the_tablets_that_it_has_loaded(group: Group) -> None:
+    await group.create(OTHER)
+    await group.upsert(row(1))
+    await group.upsert(row(1), tablet=OTHER)
+    await restarted_without(group, OTHER)
+    await group.upsert(row(2))
+    assert await group.get(1, 2) == [row(1), row(2)]
+    for host in HOSTS:
+        request = m.ReadRequest(1, (m.TabletKeys(OTHER, ()),))
+        reply = await group.ask(host, "read", request, m.ReadReply)
+        assert _not_running(reply)
+        with pytest.raises(errors.NotRunning, match="loads its replicas, 1 are left"):
+            await group.ask(host, "status", m.Empty(), m.ServerState)
+    unhang(group, OTHER)
+    await group.upsert(row(2), tablet=OTHER)
+    assert await group.get(1, 2, tablet=OTHER) == [row(1), row(2)]
+    await until(group, lambda: all(group.server(host).running for host in HOSTS), "all is loaded")
+
+
+@simulated(shared_log_bytes=60_000)
+async def test_a_starting_server_keeps_the_entries_of_replicas_that_it_has_not_loaded(group: Group) -> None:
+    await group.create(OTHER)
+    await group.upsert(row(1), tablet=OTHER)
+    await restarted_without(group, OTHER)
+    for turn in range(40):
+        await group.upsert(*[row(turn * 20 + k, "x" * 200) for k in range(20)])
+    assert all(group.server(host).shared.bytes > 100_000 for host in HOSTS)
+    unhang(group, OTHER)
+    await until(
+        group, lambda: all(group.server(host).shared.bytes < 100_000 for host in HOSTS), "it is trimmed"
+    )
+    await restarted_without(group, TABLET)
+    assert await group.get(1, tablet=OTHER) == [row(1)]
+    unhang(group, TABLET)
+
+
+@simulated()
+async def test_a_server_that_stops_before_all_is_loaded_loses_nothing(group: Group) -> None:
+    await group.create(OTHER)
+    await group.upsert(row(1))
+    await group.upsert(row(1), tablet=OTHER)
+    await restarted_without(group, OTHER)
+    await group.upsert(row(2))
+    for host in HOSTS:
+        await group.server(host).stop()
+    unhang(group, OTHER)
+    await group.sleep(1.0)
+    assert not any(group.server(host).running for host in HOSTS), "it does not begin again"
+    await group.restart_all()
+    assert await group.get(1, 2) == [row(1), row(2)]
+    assert await group.get(1, tablet=OTHER) == [row(1)]
+
+
+@simulated()
+async def test_a_tablet_that_a_client_waits_for_is_loaded_next(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tablets of a disk are loaded one after another."""
+    monkeypatch.setattr(MemoryDisk, "place_of", lambda self, path: "/")
+    tablets = await group.create_many(12)
+    host = HOSTS[0]
+    group.crash(host)
+    group.disk(host).commit_s = 0.5, 0.5
+    await group.restart(host)
+    server = group.server(host)
+    wanted = next(reversed(server.lifecycle.unloaded))
+    before = len(server.lifecycle.unloaded)
+    reply = await group.ask(host, "read", m.ReadRequest(1, (m.TabletKeys(wanted, ()),)), m.ReadReply)
+    assert _not_running(reply)
+    await until(group, lambda: wanted in server.replicas, "it is loaded")
+    assert len(server.lifecycle.unloaded) > before // 2, "the last one did not wait for its turn"
+    await until(group, lambda: set(server.replicas) == {TABLET, *tablets}, "all are loaded")

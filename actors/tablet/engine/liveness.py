@@ -6,9 +6,11 @@ for which they do not count, because the replica there is awake, or has ended, a
 it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has ceased to lead, whatever
 is lost, doubled or late.
 
-Followers wake when their leader's server is silent for an election timeout. All groups that rely on a server wake when it was
+Followers wake when their leader's server is silent for an election timeout, in waves: one that is only late ends them with its
+next message. All groups that rely on a server wake when it was
 started again. A Raft leader stays quiescent while a majority answers, and ceases to rely on a silent server: neither the loss of a
-server nor its start wakes a leader on the others. When that server answers again, its groups wake in waves, and bring it up to date.
+server nor its start wakes a leader on the others. When that server answers again, and has loaded its replicas, its groups wake in
+waves, and bring it up to date.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ PAUSED_SHARE = 0.75
 # Leaders are asked again whether a majority answers until every late answer of an append has come, by which they may have
 # counted the server as alive.
 NOTED_S = 3 * CALL_TIMEOUT_S
-RETURNED_MAX = 64  # groups that wake with one answer of a server that has returned
+AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -83,7 +85,8 @@ class Other:
 
 
 class Liveness:
-    """`serving`: whether this server serves; one that is stopping is silent, so that others take over."""
+    """`serving`: whether this server serves; one that is stopping is silent, so that others take over. `loading`: whether it has not
+    loaded all of its replicas."""
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ class Liveness:
         silent_s: float,
         refused_s: float,
         serving: Callable[[], bool],
+        loading: Callable[[], bool],
     ) -> None:
         """`refused_s`: between two times at which groups that are quiescent without a starting server learn that it starts."""
         self.world = world
@@ -101,6 +105,7 @@ class Liveness:
         self.silent_s = silent_s
         self.refused_s = refused_s
         self.serving = serving
+        self.loading = loading
         self._answered: dict[str, Answered] = {}
         self._received: dict[str, float] = {}
         self.contacts = Contacts(self._answered, self._received)
@@ -214,6 +219,7 @@ class Liveness:
             woken=tuple(tablet for tablet in names if tablet not in other.followed),
             quiescent=tuple(tablet for tablet in names if tablet in other.followed),
             upto=other.follower_changes.last,
+            loading=self.loading(),
         )
 
     async def _exchange(self, other: Other) -> None:
@@ -263,22 +269,33 @@ class Liveness:
         latest = sent_at if before is None else max(before.sent_at, sent_at)
         self._answered[other.uuid] = Answered(latest, now)
         other.since = now
-        self._wake("returned", list(islice(other.absent.values(), RETURNED_MAX)))
+        if not reply.loading:
+            self._wake("returned", list(islice(other.absent.values(), AT_ONCE_MAX)))
 
     # -- time
 
     async def _run(self) -> None:
         while True:
             began = self.world.now()
-            await self.world.clock.sleep(max(self._due(began) - began, self.heartbeat_s / 10))
+            pause_s = max(self._due(began) - began, self.heartbeat_s / 10)
+            await self.world.clock.sleep(pause_s)
             if not self.serving():
                 return
             now = self.world.now()
             if now - began > PAUSED_SHARE * self.silent_s:
                 self.contacts.paused_until = now
+            self._pardon(now - began - pause_s, now)
             self.contacts.watched_at = now
             for uuid in list(self._others):
                 self._watch(self._other(uuid), self.world.now())
+
+    def _pardon(self, late_s: float, now: float) -> None:
+        """Do not take our own delay for the silence of others: their messages may wait for us. Otherwise a server with thousands of
+        replicas whose processor is busy would let all of them elect, which keeps it busy."""
+        if late_s > self.heartbeat_s:
+            self.world.faults.reached("tablet.liveness.late")
+            for uuid, at in self._received.items():
+                self._received[uuid] = min(now, at + late_s)
 
     def _due(self, now: float) -> float:
         """The time of the next message, or of the end of patience with a server."""
@@ -297,7 +314,7 @@ class Liveness:
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")
         if other.followed and now >= self._received[other.uuid] + self.silent_s:
-            self._wake("silent", list(other.followed.values()))
+            self._wake("silent", list(islice(other.followed.values(), AT_ONCE_MAX)))
         noted = max(other.since, other.noted_at) + self.silent_s
         if other.led and noted <= now <= other.since + NOTED_S:
             other.noted_at = now

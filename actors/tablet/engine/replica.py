@@ -123,6 +123,7 @@ class Replica:
         self._time = LogTime(monotonic)
         self.state = RUNNING
         self.stance = AWAKE  # as the server last noted it: see Rounds.step
+        self.due, self.awaits_turn = float("-inf"), False  # to tick, to begin an election: see Rounds.tick
         self.error: str | None = None
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}

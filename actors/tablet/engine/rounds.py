@@ -96,8 +96,8 @@ class Rounds:
         return outcome
 
     def tick(self, now: float) -> None:
-        """Let time pass for the replicas that have something due at some time. Those without, and those that have ended, are
-        not asked again before their next event. Elections begin in waves: when a server with thousands of tablets dies, all at
+        """Let time pass for the replicas that have something due. The others are not asked before their next event or that time:
+        while thousands are awake, asking each at every tick would take the time that they need. Elections begin in waves: when a server with thousands of tablets dies, all at
         once would last longer than their time, and be repeated. One that finds no majority gives up its turn after that time."""
         since = now - self.liveness.silent_s
         self._begun = {
@@ -106,14 +106,18 @@ class Rounds:
             if at > since and replica.core.shown_role == CANDIDATE
         }
         for tablet, replica in list(self.ticking.items()):
-            core = replica.core
-            due, elects = core.next_wake(now) if replica.state == RUNNING else math.inf, core.may_elect
-            if due <= now and not (elects and len(self._begun) >= CAMPAIGNS_MAX):
+            full = len(self._begun) >= CAMPAIGNS_MAX
+            if replica.due > now or (full and replica.awaits_turn):
+                continue
+            core, elects = replica.core, replica.core.may_elect
+            replica.due = core.next_wake(now) if replica.state == RUNNING else math.inf
+            replica.awaits_turn = full and elects and replica.due <= now
+            if replica.due == math.inf:
+                del self.ticking[tablet]
+            elif replica.due <= now and not replica.awaits_turn:
                 self.step(replica, core.tick, now)
                 if elects and core.shown_role == CANDIDATE:
                     self._begun[replica] = now
-            elif due == math.inf:
-                del self.ticking[tablet]
 
     def ended(self, replica: Replica) -> None:
         """Note that the replica has failed, or is deleted."""
@@ -134,6 +138,7 @@ class Rounds:
     def touch(self, replica: Replica) -> None:
         """Let the replica take part in the next round."""
         tablet = replica.tablet
+        replica.due, replica.awaits_turn = NEVER, False
         self._dirty[tablet] = self.touched[tablet] = self.stirred[tablet] = self.ticking[tablet] = replica
         self._wake.ring()
 

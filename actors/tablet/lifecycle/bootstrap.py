@@ -15,6 +15,7 @@ that is Damaged, and its directory must be set aside.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from ebla.actors.tablet.engine.log import TabletLog
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -67,6 +68,11 @@ class Tail:
         else:
             self.entries[index] = (seq, record)
 
+    def last_seq(self) -> int:
+        """The newest entry's place in the shared log; 0 if it is not there."""
+        newest = self.entries.get(self.indexes[-1]) if self.indexes else None
+        return 0 if newest is None else newest[0]
+
     def suffix(self, flushed: int) -> list[tuple[int, Record]]:
         """The newest entries without a gap; entries before a gap were flushed and dropped here.
         Raises Corruption or Damaged if an entry after `flushed` is missing."""
@@ -87,6 +93,15 @@ class Tail:
             first = found[0][1].entry.index
             raise Damaged(f"the log of tablet {self.tablet} begins at {first}, its rows end at {flushed}")
         return found
+
+
+@dataclass(frozen=True)
+class Unloaded:
+    """A replica whose rows are not loaded: its entries in both logs, and where its rows and its state begin."""
+
+    superblock: Superblock
+    private: PrivateLog | None
+    tail: Tail
 
 
 def gather(shared: Iterable[Found], tails: dict[str, Tail]) -> None:

@@ -1,17 +1,7 @@
-"""Creation and start of replicas. Deletion is in deletion.py, copies are in copy/copies.py.
+"""Creation of replicas, and their parts. Start is in starting.py, deletion in deletion.py, copies are in copy/copies.py.
 
 create   consensus state, then empty data, then the superblock: from that commit on the replica exists
-load     superblocks name the replicas; interrupted transitions are completed:
-
-            ready      starts alone; a damaged one starts as failed, and so does one whose schema this version
-                       cannot use
-            deleted    becomes a tombstone; its data moves to quarantine, if it has not yet
-            copying    becomes a tombstone again, which votes with the state that the replica had before
-            deleting   is deleted completely
-            failed     is failed
-
-       A full disk postpones these writes: a server that starts with a full disk serves the replicas that it
-       has
+load     what the disk has of it, checked part against part: for a start, and after a copy
 
 A failure half-way (a full disk) leaves no file open: the same request completes the work later.
 """
@@ -34,13 +24,13 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import FAILED, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.engine.space import postponed
 from ebla.actors.tablet.lifecycle import bootstrap
+from ebla.actors.tablet.lifecycle.bootstrap import Unloaded
 from ebla.actors.tablet.lifecycle.failed import Broken
-from ebla.actors.tablet.lifecycle.tombstones import MARKED, RECEIVING, SET_ASIDE, Tombstone
+from ebla.actors.tablet.lifecycle.tombstones import RECEIVING, SET_ASIDE, Tombstone
 from ebla.actors.world import World
 from ebla.storage.directories.records import RecordStore
-from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, InvalidArgument
 from ebla.storage.logs import private_log
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import alteration, checksum
@@ -77,6 +67,7 @@ class Lifecycle:
         self.shared = self.rounds.shared
         self.broken: dict[str, Broken] = {}
         self.tombstones: dict[str, Tombstone] = {}
+        self.unloaded: dict[str, Unloaded] = {}  # replicas that the start of the server has not loaded yet
         self._removed: dict[str, None] = {}
         self._transitions: dict[str, asyncio.Lock] = {}
 
@@ -120,77 +111,7 @@ class Lifecycle:
         except Corruption:
             return Superblock(tablet, "", "", TableSchema((), ()), 0)
 
-    # -- start
-
-    async def load(self) -> None:
-        ready: list[Superblock] = []
-        for name, superblock in self.superblocks.all():
-            if isinstance(superblock, Corruption):
-                self._break(name, superblock)
-            elif superblock.state == "deleting":
-                with postponed():
-                    await self.remove(name)
-            elif superblock.state == "failed":
-                self._break(name, Damaged(superblock.reason))
-            elif superblock.state in (m.DELETED, m.COPYING):
-                await self._load_tombstone(superblock)
-            else:
-                ready.append(superblock)
-        with postponed():
-            await self.quarantine.keep_only(
-                {tombstone.superblock.quarantine: None for tombstone in self.tombstones.values()}
-            )
-        tails = {block.tablet: bootstrap.Tail(block.tablet, block.since_seq) for block in ready}
-        privates: dict[str, private_log.PrivateLog | None] = {}
-        for tablet, tail in tails.items():
-            try:
-                privates[tablet] = await bootstrap.open_private(self.world.disk, tail)
-            except (Corruption, Damaged) as error:
-                self._break(tablet, error)
-        bootstrap.gather(self.shared.recover(), tails)
-        for superblock in ready:
-            tablet = superblock.tablet
-            if tablet in self.broken:
-                continue
-            private = privates[tablet]
-            try:
-                self.add(await self._load(superblock, private, tails.pop(tablet)))
-            except (Corruption, Damaged, InvalidArgument) as error:
-                if private is not None:
-                    await private.environment.close()
-                self._break(tablet, error)
-
-    async def _load_tombstone(self, superblock: Superblock) -> None:
-        try:
-            consensus = self.consensus.get(superblock.tablet)
-        except Corruption as error:
-            self._break(superblock.tablet, error)
-            return
-        if superblock.state == m.COPYING:
-            superblock = msgspec.structs.replace(superblock, state=m.DELETED)
-            await self.world.faults.here("tablet.start.before_undo")
-            with postponed():
-                await self.superblocks.save(superblock.tablet, superblock)
-        tombstone = self.tombstones[superblock.tablet] = self.tombstone(superblock, consensus, consensus)
-        tombstone.move(MARKED)
-        with postponed():
-            await self.finish(tombstone)
-
-    def _break(self, tablet: str, error: EblaError) -> None:
-        consensus = self.consensus_of(tablet)
-        known = consensus.configuration if consensus else None
-        self.broken[tablet] = Broken(tablet, str(error), known, forgetful=consensus is None)
-
-    async def _load(
-        self, superblock: Superblock, private: private_log.PrivateLog | None, tail: bootstrap.Tail
-    ) -> Replica:
-        tablet = superblock.tablet
-        consensus = self.consensus.get(tablet)
-        if consensus is None:
-            raise Damaged(f"the consensus metadata of tablet {tablet} is missing: its votes are forgotten")
-        superblock = await self._match(superblock, private)
-        parts = await self.put_together(superblock, private, tail)
-        return self.replica(superblock, consensus, parts)
+    # -- parts
 
     async def put_together(
         self,
@@ -210,18 +131,6 @@ class Lifecycle:
         except BaseException:
             await store.close()
             raise
-
-    async def _match(self, superblock: Superblock, private: private_log.PrivateLog | None) -> Superblock:
-        """Compare the superblock with the private log. Raises Damaged if that log is missing: it
-        held acknowledged entries."""
-        if private is None and superblock.private_log:
-            raise Damaged(f"the log of tablet {superblock.tablet} is gone; rebuild the replica from a peer")
-        if private is None or superblock.private_log:
-            return superblock
-        noted = msgspec.structs.replace(superblock, private_log=True)
-        with postponed():  # the creation of the private log was interrupted
-            await self.superblocks.save(superblock.tablet, noted)
-        return noted
 
     def _log(self, tablet: str, private: private_log.PrivateLog | None, dropped: Position) -> TabletLog:
         disk, faults = self.world.disk, self.world.faults

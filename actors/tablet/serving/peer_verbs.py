@@ -40,7 +40,7 @@ class PeerVerbs(Verbs):
     @rpc
     async def replicate(self, envelope: peers.Envelope) -> peers.EnvelopeReply:
         """Answer an envelope. For the changes that must be durable before see engine/replica.py."""
-        self._require(envelope.dest.uuid)
+        self._require_addressed(envelope.dest.uuid)
         self.identity.receive(envelope)
         now = self.world.now()
         outcomes: list[tuple[Replica, Pending | Answer] | tuple[Tombstone, Request] | str] = []
@@ -77,7 +77,7 @@ class PeerVerbs(Verbs):
     @rpc
     async def liveness(self, request: peers.LivenessRequest) -> peers.LivenessReply:
         """Answer for all quiescent followers of the sender's leaders: see engine/liveness.py."""
-        self._require(request.dest.uuid)
+        self._require_addressed(request.dest.uuid)
         self.identity.receive(request)
         return self.rounds.liveness.receive(request)
 
@@ -86,6 +86,9 @@ class PeerVerbs(Verbs):
         tombstone = self.lifecycle.tombstones.get(tablet)
         if tombstone is not None:
             return tombstone, request
+        if tablet in self.lifecycle.unloaded:
+            self.world.faults.reached("tablet.start.not_loaded")
+            return NOT_RUNNING
         if self.lifecycle.state_of(tablet) == m.DOES_NOT_EXIST:
             return TABLET_NOT_FOUND
         broken = self.lifecycle.broken.get(tablet)

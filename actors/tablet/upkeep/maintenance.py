@@ -295,7 +295,10 @@ class Maintenance:
             replica.core.log.drop_to(index)
 
     async def _trim_shared(self) -> None:
-        """Trim the older half, after needed entries have moved to private logs, durably."""
+        """Trim the older half, after needed entries have moved to private logs, durably. Not before all replicas are loaded: only then
+        is it known which entries they need."""
+        if self.lifecycle.unloaded:
+            return
         below = self.shared.first_seq + (self.rounds.synced_seq - self.shared.first_seq) // 2
         for replica in list(self.replicas.values()):
             if replica.state != RUNNING:
