@@ -20,7 +20,7 @@ from ebla.actors.tablet.engine.records import Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.lifecycle import bootstrap, deletion
 from ebla.actors.tablet.lifecycle.deletion import Deletion
-from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.lifecycle.starting import Starting
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.raft import election, members, membership
 from ebla.actors.tablet.raft.core import RaftCore
@@ -190,7 +190,7 @@ def copy_from_anybody() -> list[Swap]:
     ]
 
 
-@defect("mending", 40, Lifecycle, "_load_tombstone", seed=1)
-async def start_forgets_its_end(original: Any, self: Lifecycle, superblock: Superblock) -> None:
+@defect("mending", 40, Starting, "_read_tombstone", seed=1)
+async def start_forgets_its_end(original: Any, self: Starting, superblock: Superblock) -> None:
     """A start forgets the end of a tombstone's log."""
     await original(self, replace(superblock, last=START))
