@@ -25,7 +25,7 @@ def apply_twice(self: Rows, batch: object) -> None:
     """A retry is applied again."""
 
 
-@defect("registers", 20, Results, "forgotten", seed=1, faults=LATE_DUPLICATES)
+@defect("registers", 20, Results, "forgotten", seed=0, faults=LATE_DUPLICATES)
 def forgotten_is_new(self: Results, client: object, sequence: object) -> bool:
     """A late duplicate of a write whose answer is forgotten is applied again."""
     return False

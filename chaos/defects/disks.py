@@ -13,7 +13,7 @@ from ebla.actors.tablet import server
 from ebla.actors.tablet.engine import rounds
 from ebla.actors.tablet.engine.batches import check_readable
 from ebla.actors.tablet.engine.replica import Replica
-from ebla.actors.tablet.lifecycle import lifecycle
+from ebla.actors.tablet.lifecycle import starting
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.tablet.serving import admission
@@ -33,11 +33,11 @@ def ends_on_a_full_disk() -> list[Swap]:
 
 
 # The writes of a start are not postponed.
-@defect("full-disks", 40, seed=27)
+@defect("full-disks", 40, seed=1)
 def start_needs_space() -> list[Swap]:
     """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
     there."""
-    return [(lifecycle, "postponed", contextlib.nullcontext)]
+    return [(starting, "postponed", contextlib.nullcontext)]
 
 
 # A flush to any disk blocks all others, and all writers wait for the memory.
@@ -73,7 +73,7 @@ async def stopped_server_leads_on(self: TabletServer) -> None:
 
 
 # The schema is not checked again after the committed entries are applied.
-@defect("alters", 100, seed=19)
+@defect("alters", 100, seed=28)
 def checked_before_the_wait() -> list[Swap]:
     """A read checks the schema before it waits for committed entries, of which one may be an alteration."""
     original_read, original_scan = admission.read, TabletServer.scan

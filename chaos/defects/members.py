@@ -52,7 +52,7 @@ def copy_takes_the_term(self: Raft, own: HardState, source: str, term: int, *, k
     return HardState(term) if knows_end else HardState(term, source)
 
 
-@defect("mending", 100, TombstoneVoter, "_judge", seed=6)
+@defect("mending", 100, TombstoneVoter, "_judge", seed=24)
 def tombstone_forgets_its_end(self: TombstoneVoter, now: float, request: VoteRequest) -> str:
     """A tombstone, or a replica that is being copied, votes as if its log had been empty."""
     alive = now < self._withheld_until
@@ -65,7 +65,7 @@ async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None
     self.voter.saved(self.voter.hard_state)
 
 
-@defect("mending", 40, deletion.Deletion, "entomb", seed=4)
+@defect("mending", 40, deletion.Deletion, "entomb", seed=6)
 async def tombstone_without_votes(
     original: Any, self: Deletion, tablet: str, reason: str, unsafe: int = 0
 ) -> Any:
@@ -95,7 +95,7 @@ def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) ->
             tail.add(found.index, found.seq, found.record, found.damage)
 
 
-@defect("mending", 200, seed=21)
+@defect("mending", 200, seed=23)
 def copy_without_its_log() -> list[Swap]:
     """A copy ends where the source's rows end, so acknowledged entries are missing."""
     begun = CopySources._begun
@@ -158,12 +158,12 @@ def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 
-@defect("members", 40, members, "require_unmoved", seed=9)
+@defect("members", 40, members, "require_unmoved", seed=24)
 def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe: object) -> None:
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=5)
+@defect("members", 80, seed=9)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 

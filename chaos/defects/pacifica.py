@@ -80,7 +80,7 @@ def lease_equals_the_grace(original: Any, self: Lease, limits: DetectorLimits) -
     original(self, replace(limits, lease_s=limits.grace_s))
 
 
-@defect("pacifica-leases", 40, Lease, "acknowledged", seed=2, faults=LATE_ANSWERS)
+@defect("pacifica-leases", 40, Lease, "acknowledged", seed=1, faults=LATE_ANSWERS)
 def server_lease_from_answer(original: Any, self: Lease, now: float, number: int, sent_at: float) -> None:
     """A server's lease counts from the answer to its beacon, not from the sending."""
     original(self, now, number, now)
@@ -134,7 +134,7 @@ def incarnation_not_recorded(original: Any, self: Appointer) -> list[Edit]:
     return [edit for edit in edits if edit.configurations]
 
 
-@defect("pacifica-leases", 60, seed=0, faults=LATE_BEACONS)
+@defect("pacifica-leases", 60, seed=1, faults=LATE_BEACONS)
 def earlier_incarnation_followed() -> list[Swap]:
     """A beacon of a former process, which arrives late, makes the present one look like the former."""
     meet = Detector._meet
@@ -150,7 +150,7 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
-@defect("pacifica-leases", 60, Appointer, "_decide", seed=2)
+@defect("pacifica-leases", 60, Appointer, "_decide", seed=8)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""
     edits = original(self)
@@ -211,7 +211,7 @@ def too_few_voters_stay() -> list[Swap]:
 # -- the core
 
 
-@defect("pacifica-elections", 60)
+@defect("pacifica-elections", 60, seed=1)
 def secondary_acknowledges_before_sync() -> list[Swap]:
     """A secondary acknowledges entries before they are on disk."""
 
@@ -279,7 +279,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=9)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=13)
 def asks_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
     """A primary asks the master for its successor while it still serves reads."""
     if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):

@@ -15,7 +15,7 @@ from ebla.actors.tablet.stream.progress import Progress
 from ebla.chaos.defects.defect import LATE_AND_UNHEARD, ONE_HOST_DOWN, defect
 
 
-@defect("quiet", 100, Liveness, "_take", seed=1, faults=LATE_AND_UNHEARD)
+@defect("quiet", 100, Liveness, "_take", seed=19, faults=LATE_AND_UNHEARD)
 def quiet_lease_from_the_answer(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:

@@ -69,7 +69,7 @@ def vote_not_durable(self: Replica) -> None:
     """A vote is answered before it is on disk."""
 
 
-@defect("elections", 100, seed=5)
+@defect("elections", 100, seed=44)
 def acknowledge_before_sync() -> list[Swap]:
     """A follower acknowledges entries before they are on disk."""
 
@@ -160,7 +160,7 @@ def local_read_unasked() -> list[Swap]:
     return [(TabletServer, "read_index", rpc(read_index))]
 
 
-@defect("leases", 60, Progress, "answered", seed=1, faults=LATE_AND_UNHEARD)
+@defect("leases", 60, Progress, "answered", seed=2, faults=LATE_AND_UNHEARD)
 def lease_from_answer(
     original: Any, self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply
 ) -> None:
@@ -168,14 +168,14 @@ def lease_from_answer(
     original(self, now, now, plan, answer)
 
 
-@defect("drift", 200, Leadership, "lease_until", seed=32)
+@defect("drift", 200, Leadership, "lease_until", seed=97)
 def lease_without_margin(self: Leadership, now: float) -> float:
     """A lease is trusted for as long as votes are withheld, as if all clocks had the same speed."""
     acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
     return majority_least(acked, self._majority) + self._limits.election_s_min
 
 
-@defect("handovers", 100, RaftCore, "_continue_transfer", seed=26)
+@defect("handovers", 100, RaftCore, "_continue_transfer", seed=28)
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead
