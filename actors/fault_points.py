@@ -156,7 +156,6 @@ MARKS = (
     "tablet.heartbeat.failed",
     "tablet.beacon.withheld",
     "tablet.start.wanted",
-    "tablet.start.not_loaded",
     "tablet.liveness.silent",
     "tablet.liveness.late",
     "tablet.liveness.restarted",

@@ -180,7 +180,7 @@ def newcomer_evicted() -> list[Swap]:
     ]
 
 
-@defect("mending", 200, seed=38)
+@defect("mending", 200, seed=153)
 def copy_from_anybody() -> list[Swap]:
     """A copy is made from any replica, also from one that does not lead."""
     return [

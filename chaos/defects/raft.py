@@ -136,7 +136,7 @@ def no_lease(self: RaftCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("reads", 200, RaftCore, "read_index", seed=196)
+@defect("reads", 200, RaftCore, "read_index", seed=77)
 def read_before_own_term(self: RaftCore, now: float) -> int:
     """A new leader reads before it has committed in its term."""
     self._pass_time(now)

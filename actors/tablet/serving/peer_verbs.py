@@ -87,7 +87,6 @@ class PeerVerbs(Verbs):
         if tombstone is not None:
             return tombstone, request
         if tablet in self.lifecycle.unloaded:
-            self.world.faults.reached("tablet.start.not_loaded")
             return NOT_RUNNING
         if self.lifecycle.state_of(tablet) == m.DOES_NOT_EXIST:
             return TABLET_NOT_FOUND
