@@ -61,10 +61,10 @@ from ebla.actors.tablet.upkeep.compactor import Compactor, runs_of
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
 from ebla.actors.tablet.upkeep.reporter import Reporter
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
-from ebla.actors.world import Role, World, new_id, rpc
+from ebla.actors.world import Role, World, new_id, rpc, settle
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.environment import Environment, Instance
-from ebla.storage.errors import DiskFull
+from ebla.storage.errors import DiskFull, EblaError
 from ebla.storage.logs import shared_log
 from ebla.storage.logs.entries import CHECKPOINT
 from ebla.storage.logs.shared_log import SharedLog
@@ -84,7 +84,6 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         self.load = Load(options.memtable_bytes)
         self.serving = self.running = False
         self.stopping = False
-        self._loaded = asyncio.Event()
         self.space = Space(world, options.disk_reserve_bytes)
 
     # -- life
@@ -111,18 +110,25 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         for part in (self.identity, self.rounds, self.maintenance):
             part.start()
         self.world.spawn(self._tick(), "ticks")
-        self.world.spawn(self._load(), "load")
+        loaded = asyncio.get_running_loop().create_future()
+        self.world.spawn(self._load(loaded), "load")
         with contextlib.suppress(TimeoutError):
             async with self.world.clock.timeout(LOAD_S):
-                await self._loaded.wait()
+                await loaded
 
-    async def _load(self) -> None:
-        """Load all replicas, then start what concerns all of them."""
-        await self.starting.load()
+    async def _load(self, loaded: asyncio.Future[None]) -> None:
+        """Load all replicas, then start what concerns all of them. An error fails the start, or the role once it has started."""
+        try:
+            await self.starting.load()
+        except EblaError as error:
+            if loaded.done():  # the start waits no longer
+                raise
+            settle(loaded, error)
+            return
         if not self.serving:
             return  # it stops
         self.running = True
-        self._loaded.set()
+        settle(loaded, None)
         parts: list[Any] = [self.scrubber, self.deletion, self.copy_sources, self.recovery, *self.reporters]
         for part in (*parts, self.leasing, self.orders):
             part.start()

@@ -9,14 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors.messages import ScanBlock, ScanContinue, ScanRequest, TabletKeys
-from ebla.actors.tablet import server
 from ebla.actors.tablet.engine import rounds
 from ebla.actors.tablet.engine.batches import check_readable
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.lifecycle import starting
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.server import TabletServer
-from ebla.actors.tablet.serving import admission
+from ebla.actors.tablet.serving import admission, client_verbs
 from ebla.actors.tablet.serving.alterations import require_served
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
@@ -95,7 +94,7 @@ def checked_before_the_wait() -> list[Swap]:
             request = replace(request, schema_version=version)
         return await original_scan(self, request)
 
-    return [(server, "read", read), (TabletServer, "scan", scan)]
+    return [(client_verbs, "read", read), (TabletServer, "scan", scan)]
 
 
 # The report needs the size of rows that no longer exist.

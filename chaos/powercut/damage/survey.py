@@ -25,7 +25,9 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.deadlines import timeout
-from ebla.actors.tablet.engine.replica import RUNNING
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.powercut.life.client import Nonsense, get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts
 from ebla.chaos.powercut.life.machine import SERVER, Machine
@@ -85,8 +87,9 @@ class Survey:
                     await self.machine.start_master()
                     self._catalog()
                 else:
-                    await self.machine.start_server()
-                    self._brought_up()
+                    with self._noting_loaded():
+                        server = await self.machine.start_server()
+                    self._not_loaded(server)
                     await self._rows()
         finally:
             with contextlib.suppress(EblaError, TimeoutError):  # a failed disk may not even close
@@ -121,23 +124,39 @@ class Survey:
         self._note("catalog", msgspec.json.encode(image, order="sorted"))
         self._note("edits", self.machine.master.log.last_txid)
 
-    def _brought_up(self) -> None:
-        server = self.machine.server
+    @contextlib.contextmanager
+    def _noting_loaded(self) -> Iterator[None]:
+        """Note each replica as it is loaded: soon after that it elects a leader, whose log is longer."""
+        add = Lifecycle.add
+
+        def noting(lifecycle: Lifecycle, replica: Replica) -> None:
+            add(lifecycle, replica)
+            if replica.tablet in self.facts.tablets:
+                self._loaded(replica)
+
+        Lifecycle.add = noting  # type: ignore[method-assign,assignment]
+        try:
+            yield
+        finally:
+            Lifecycle.add = add  # type: ignore[method-assign,assignment]
+
+    def _loaded(self, replica: Replica) -> None:
+        tablet = replica.tablet
+        self._note(f"superblock {tablet}", replica.superblock)
+        self._note(f"vote {tablet}", (replica.core.hard_state, replica.core.committed_configuration))
+        self._note(f"log {tablet}", replica.log.last)
+        with self._answer(f"entries {tablet}"):
+            # Entries that the rows include may be dropped from the log, damaged or not.
+            first = max(replica.log.first_index, replica.store.flushed.index + 1)
+            entries = replica.log.load(first, replica.log.last_index)
+            self._note(f"entries {tablet}", {entry.index: entry for entry in entries})
+
+    def _not_loaded(self, server: TabletServer) -> None:
         for tablet in sorted(self.facts.tablets):
             if tablet in server.lifecycle.broken:
                 self._note(f"superblock {tablet}", Refused(server.lifecycle.broken[tablet].error))
-                continue
-            replica = server.replicas.get(tablet)
-            self._note(f"superblock {tablet}", replica and replica.superblock)
-            if replica is None:
-                continue
-            self._note(f"vote {tablet}", (replica.core.hard_state, replica.core.committed_configuration))
-            self._note(f"log {tablet}", replica.log.last)
-            with self._answer(f"entries {tablet}"):
-                # Entries that the rows include may be dropped from the log, damaged or not.
-                first = max(replica.log.first_index, replica.store.flushed.index + 1)
-                entries = replica.log.load(first, replica.log.last_index)
-                self._note(f"entries {tablet}", {entry.index: entry for entry in entries})
+            elif tablet not in server.replicas:
+                self._note(f"superblock {tablet}", None)
 
     # -- over the network
 

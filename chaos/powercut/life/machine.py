@@ -155,6 +155,7 @@ class Machine:
         disk = SmallDisk(self.base / "server", self.data_dirs)
         server = await self._start(SERVER, disk, lambda world: TabletServer(world, SERVER_OPTIONS))
         assert isinstance(server, TabletServer)
+        await self.until(lambda: server.running, "the server has loaded its replicas")
         self.say(Started(SERVER, server.instance.uuid, server.instance.seqno))
         return server
 
