@@ -138,7 +138,7 @@ class Survey:
         try:
             yield
         finally:
-            Lifecycle.add = add  # type: ignore[method-assign,assignment]
+            Lifecycle.add = add  # type: ignore[method-assign]
 
     def _loaded(self, replica: Replica) -> None:
         tablet = replica.tablet
