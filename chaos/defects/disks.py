@@ -72,7 +72,7 @@ async def stopped_server_leads_on(self: TabletServer) -> None:
 
 
 # The schema is not checked again after the committed entries are applied.
-@defect("alters", 100, seed=28)
+@defect("alters", 100, seed=47)
 def checked_before_the_wait() -> list[Swap]:
     """A read checks the schema before it waits for committed entries, of which one may be an alteration."""
     original_read, original_scan = admission.read, TabletServer.scan
