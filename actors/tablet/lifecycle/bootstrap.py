@@ -97,7 +97,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Unloaded:
-    """A replica whose rows are not loaded: its entries in both logs, and where its rows and its state begin."""
+    """A replica whose rows are not loaded: its superblock, and its entries in both logs."""
 
     superblock: Superblock
     private: PrivateLog | None

@@ -57,7 +57,7 @@ class Starting:
             )
 
     async def read(self) -> None:
-        """Find all replicas. The log of each is in memory when this returns, except what is in no log any more."""
+        """Find all replicas, and read the entries of each in both logs."""
         lifecycle, ready = self.lifecycle, list[Superblock]()
         for name, superblock in lifecycle.superblocks.all():
             if isinstance(superblock, Corruption):

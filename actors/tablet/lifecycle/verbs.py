@@ -64,6 +64,7 @@ class Verbs:
             )
 
     def _require(self, uuid: str) -> None:
+        """As `_require_addressed`, of a server that has loaded all of its replicas."""
         self._require_addressed(uuid)
         self._require_running()
 
