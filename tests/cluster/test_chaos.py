@@ -199,6 +199,7 @@ def test_a_leader_that_was_paused_past_its_lease_answers_nothing_old(
     require_whole(db, table, {(0, 0)})
 
 
+@pytest.mark.deep
 def test_writes_continue_while_a_node_is_lost_and_its_server_catches_up(
     db: Database, table: Table, faults: RealFaults
 ) -> None:

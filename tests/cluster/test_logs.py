@@ -95,6 +95,7 @@ def test_a_second_writer_fences_the_first(db: Database) -> None:
     assert log.info().end == after + 1
 
 
+@pytest.mark.deep
 def test_a_host_leaves_with_its_ledgers_under_a_writer_and_may_come_back(db: Database) -> None:
     log = db.log("events")
     before = log.info().end
@@ -110,6 +111,7 @@ def test_a_host_leaves_with_its_ledgers_under_a_writer_and_may_come_back(db: Dat
     run_ebla(NAME, "nodes", "decommission", "host-4", "--off")
 
 
+@pytest.mark.deep
 def test_logs_are_whole_after_a_restart_of_everything(
     db: Database, config: DeploymentConfig, cluster: LocalCluster
 ) -> None:

@@ -300,6 +300,7 @@ def test_each_journal_node_is_killed_in_turn(deployment: Deployment, faults: Rea
             eventually(lambda node=node, killed=killed: _runs(node, killed), f"{node} is back")
 
 
+@pytest.mark.deep
 def test_each_journal_node_is_paused_in_turn(deployment: Deployment, faults: RealFaults) -> None:
     with deployment.loaded() as load:
         for node in NODES[1:]:
@@ -310,6 +311,7 @@ def test_each_journal_node_is_paused_in_turn(deployment: Deployment, faults: Rea
     eventually(lambda: journal_statuses() == ["HEALTHY"] * 3, "all nodes are back", within_s=NEXT_SEGMENT_S)
 
 
+@pytest.mark.deep
 def test_a_command_lets_a_journal_node_without_its_directory_rejoin(
     deployment: Deployment, faults: RealFaults
 ) -> None:

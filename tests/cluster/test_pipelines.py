@@ -296,6 +296,7 @@ def test_repeated_tasks_write_no_row_twice(stage: Stage, monkeypatch: pytest.Mon
     assert verify(stage.session, stage.source, target, replicas=False).ok
 
 
+@pytest.mark.deep
 def test_a_feed_can_be_repeated_under_its_job(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     target = table_for(stage.db, "again", stage.source, primary_key=["id"])
     reports = [feed(stage.session, stage.source, target, mode="insert", job="nightly") for _ in range(2)]
@@ -347,6 +348,7 @@ def test_a_log_keeps_frames_as_tables_and_refuses_rows_that_are_no_records(stage
         write_log(stage.source.select(F.raise_error(F.lit("broken")).alias("data")), log, job="nightly")
 
 
+@pytest.mark.deep
 def test_spark_feeds_and_reads_an_altered_table(stage: Stage) -> None:
     """Rows of both layouts are on the disks; old rows show the default of the new column."""
     source = stage.source.select("id", "name", "int")

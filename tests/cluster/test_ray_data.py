@@ -203,6 +203,7 @@ def copy_dying(log: ebla.Log, copy: ebla.Log, directory: Path) -> int:
     return write_log(dataset, copy, job="copy")
 
 
+@pytest.mark.deep
 def test_tasks_and_a_writer_that_die_append_nothing_twice(db: Database, tmp_path: Path) -> None:
     log, copy = db.log("written"), db.create_log("copy")
     assert ray.get(copy_dying.remote(log, copy, tmp_path)) == RECORDS

@@ -157,6 +157,7 @@ def deployment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
     return made
 
 
+@pytest.mark.deep
 def test_every_replica_of_a_table_moves_while_rows_are_written(deployment: Deployment) -> None:
     with deployment.loaded():
         first = {tablet.tablet: deployment.hosts_of(tablet) for tablet in deployment.tablets()}
@@ -203,6 +204,7 @@ def test_a_server_with_a_wiped_disk_returns_as_a_new_one_and_gets_replicas(
         assert identity() != before
 
 
+@pytest.mark.deep
 def test_a_drained_and_forgotten_host_returns_as_a_new_one(deployment: Deployment) -> None:
     host = "host-3"
 

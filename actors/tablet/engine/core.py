@@ -158,9 +158,8 @@ class GroupCore(Protocol):
     def shown_role(self) -> str:
         """FOLLOWER, CANDIDATE or LEADER."""
 
-    @property
-    def may_elect(self) -> bool:
-        """Whether its next tick may begin an election, and does nothing else that is urgent."""
+    def may_elect(self, now: float) -> bool:
+        """Whether a tick now may begin an election, and does nothing else that is urgent."""
 
     @property
     def handing_over(self) -> bool:

@@ -6,9 +6,9 @@ for which they do not count, because the replica there is awake, or has ended, a
 it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has ceased to lead, whatever
 is lost, doubled or late.
 
-Followers wake when their leader's server is silent for an election timeout, in waves: one that is only late ends them with its
-next message. All groups that rely on a server wake when it was
-started again. A Raft leader stays quiescent while a majority answers, and ceases to rely on a silent server: neither the loss of a
+Followers wake when their leader's server is silent for an election timeout, in waves: the next ones wake when those before have
+elected, so a server that is only late ends the waves with its next message. All groups that rely on a server wake when it was started
+again. A Raft leader stays quiescent while a majority answers, and ceases to rely on a silent server: neither the loss of a
 server nor its start wakes a leader on the others. When that server answers again, and has loaded its replicas, its groups wake in
 waves, and bring it up to date.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from zlib import crc32
 
 from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
@@ -33,9 +34,6 @@ from ebla.storage.errors import EblaError
 IN_FLIGHT_MAX = 4  # liveness messages to one server
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
-# Leaders are asked again whether a majority answers until every late answer of an append has come, by which they may have
-# counted the server as alive.
-NOTED_S = 3 * CALL_TIMEOUT_S
 AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
@@ -74,7 +72,6 @@ class Other:
     sent_at: float = NEVER
     since: float = NEVER  # when it last answered, or leaders here began to rely on it
     in_flight: int = 0
-    noted_at: float = NEVER  # when its leaders here last learned that it is silent
     refused_at: float = NEVER  # when those that are quiescent without it last learned that it refuses
     followed: dict[str, Replica] = field(default_factory=dict)
     follower_changes: Changes = field(default_factory=Changes)
@@ -111,6 +108,9 @@ class Liveness:
         self.contacts = Contacts(self._answered, self._received)
         self._others: dict[str, Other] = {}
         self._stances: dict[Replica, Stance] = {}  # of those that are not awake
+        # Followers that woke because a server is silent, which one, and when: each until it has another leader, for an election
+        # timeout at most.
+        self._roused: dict[Replica, tuple[str, float]] = {}
 
     def start(self, step: Step, stuck: Callable[[float], bool]) -> None:
         """`step`: feeds an event to a replica, see Rounds.step. `stuck`: whether this server's rounds hang, so that its leaders
@@ -244,16 +244,18 @@ class Liveness:
             assert 0 <= now_known.in_flight < IN_FLIGHT_MAX, ("each message has a place", now_known.in_flight)
 
     def _refused(self, other: Other, error: EblaError, now: float) -> None:
-        """Its leaders here must know: how long they wait for their peers there depends on the reason."""
-        self._wake("refused", list(other.led.values()))
-        if now < other.refused_at + self.refused_s:
-            return
-        other.refused_at = now
+        """Leaders here must know: how long they wait for their peers there depends on the reason. Those that were quiescent without
+        it before learn it from time to time."""
+        concerned = list(other.led.values())
+        if now >= other.refused_at + self.refused_s:
+            other.refused_at = now
+            concerned += other.absent.values()
         if isinstance(error, WrongServer):
-            self._wake("refused", list(other.absent.values()))
+            self._wake("refused", concerned)
             return
-        for replica in list(other.absent.values()):
+        for replica in concerned:
             if replica.state == RUNNING:
+                self.world.faults.reached("tablet.liveness.refused")
                 self.step(replica, replica.core.note_refusal, now, other.uuid, NOT_RUNNING)
 
     def _take(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
@@ -314,13 +316,44 @@ class Liveness:
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")
         if other.followed and now >= self._received[other.uuid] + self.silent_s:
-            self._wake("silent", list(islice(other.followed.values(), AT_ONCE_MAX)))
-        noted = max(other.since, other.noted_at) + self.silent_s
-        if other.led and noted <= now <= other.since + NOTED_S:
-            other.noted_at = now
-            for replica in list(other.led.values()):
-                if replica.state == RUNNING:
-                    self.step(replica, replica.core.note_silence, now)
+            self._rouse(other, now)
+        if due and now >= other.since + self.silent_s:
+            self._note_silence(other, now)
+
+    def _note_silence(self, other: Other, now: float) -> None:
+        """Let some leaders know that the server is silent, in turn, until none relies on it. If all of them stepped down at once
+        because this process was busy, their elections would keep it busy."""
+        for tablet in list(islice(other.led, AT_ONCE_MAX)):
+            replica = other.led[tablet] = other.led.pop(tablet)
+            if replica.state == RUNNING:
+                self.step(replica, replica.core.note_silence, now)
+
+    def _rouse(self, other: Other, now: float) -> None:
+        """Wake some followers of the silent server's leaders. Elections of thousands of groups take a processor as long as they take;
+        if they began at once, other servers would seem silent because of them, and their groups would elect, too, without end."""
+        self._roused = {
+            replica: (silent, at)
+            for replica, (silent, at) in self._roused.items()
+            if now < at + self.silent_s
+            and _stance(replica) is AWAKE
+            and replica.core.leader in (None, silent)
+        }
+        some = self._next(other, max(0, AT_ONCE_MAX - len(self._roused)))
+        self._wake("silent", some)
+        self._roused.update((replica, (other.uuid, now)) for replica in some if replica.core.may_elect(now))
+
+    def _next(self, other: Other, count: int) -> list[Replica]:
+        """First those for which this server is the successor that a hash of the tablet chooses among the other voters. So servers
+        that wake followers of the same leaders do not campaign against each other, and share the leaderships."""
+        ours: list[Replica] = []
+        theirs: list[Replica] = []
+        for replica in other.followed.values():
+            voters = sorted(
+                each.uuid for each in replica.core.configuration.voters() if each.uuid != other.uuid
+            )
+            chosen = voters[crc32(replica.tablet.encode()) % len(voters)] if voters else None
+            (ours if chosen == self.identity.instance.uuid else theirs).append(replica)
+        return [*ours, *theirs][:count]
 
 
 def _stance(replica: Replica) -> Stance:

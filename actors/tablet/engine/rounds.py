@@ -97,8 +97,9 @@ class Rounds:
 
     def tick(self, now: float) -> None:
         """Let time pass for the replicas that have something due. The others are not asked before their next event or that time:
-        while thousands are awake, asking each at every tick would take the time that they need. Elections begin in waves: when a server with thousands of tablets dies, all at
-        once would last longer than their time, and be repeated. One that finds no majority gives up its turn after that time."""
+        while thousands are awake, asking each at every tick would take the time that they need. Elections begin in waves, repeated
+        ones as well: when a server with thousands of tablets dies, all at once would last longer than their time, and be repeated
+        for ever. One that finds no majority gives up its turn after that time."""
         since = now - self.liveness.silent_s
         self._begun = {
             replica: at
@@ -109,7 +110,7 @@ class Rounds:
             full = len(self._begun) >= CAMPAIGNS_MAX
             if replica.due > now or (full and replica.awaits_turn):
                 continue
-            core, elects = replica.core, replica.core.may_elect
+            core, elects = replica.core, replica.core.may_elect(now)
             replica.due = core.next_wake(now) if replica.state == RUNNING else math.inf
             replica.awaits_turn = full and elects and replica.due <= now
             if replica.due == math.inf:
@@ -118,6 +119,7 @@ class Rounds:
                 self.step(replica, core.tick, now)
                 if elects and core.shown_role == CANDIDATE:
                     self._begun[replica] = now
+                    self.ticking[tablet] = self.ticking.pop(tablet)  # the next turn is another's
 
     def ended(self, replica: Replica) -> None:
         """Note that the replica has failed, or is deleted."""

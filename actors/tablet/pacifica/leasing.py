@@ -82,12 +82,12 @@ class Leasing:
     def _notice_end(self, now: float) -> None:
         """Tick the replicas that lead in a lease that is over."""
         for replica in list(self.replicas.values()) if now >= self.lease.until else ():
-            if isinstance(replica.core, PacificaCore) and replica.leads:
+            if type(replica.core) is PacificaCore and replica.leads:
                 self.rounds.step(replica, replica.core.tick, now)
 
     def _report_waiting(self) -> None:
         for tablet, replica in self.replicas.items():
-            if isinstance(replica.core, PacificaCore) and replica.core.awaits_ballot:
+            if type(replica.core) is PacificaCore and replica.core.awaits_ballot:
                 self.report(tablet)
 
     def _send(self, now: float) -> None:
@@ -118,7 +118,7 @@ class Leasing:
 
     def _needed(self) -> bool:
         """Whether a PacificA tablet is, or was, on this server: the master may appoint it."""
-        return any(isinstance(replica.core, PacificaCore) for replica in self.replicas.values()) or any(
+        return any(type(replica.core) is PacificaCore for replica in self.replicas.values()) or any(
             isinstance(each.hard_state, BallotRecord) for each in self.tombstones.values()
         )
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.engine.quiescence import Contacts
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from ebla.actors.tablet.stream.peers import Peers
 from ebla.actors.tablet.stream.progress import LAGGING
@@ -49,7 +48,6 @@ class Primary(Peers):
         self.inherited = inherited
         self.changing = False  # a request to the master is under way
         self.joining: dict[str, None] = {}
-        self._watching_since = now  # without a pause of this process
         self._limits = limits
         self._stalls: dict[str, Stall] = {}
         self._strikes: dict[str, Strike] = {}
@@ -87,10 +85,6 @@ class Primary(Peers):
 
     # -- who does not keep up
 
-    def paused(self, now: float) -> None:
-        """Give each peer its full time again: this process was paused, and could not take answers."""
-        self._watching_since = now
-
     def note_durable(self, now: float, own_durable: int) -> None:
         """Update the stalls after a change of what we, or a peer, hold."""
         for uuid, peer in self.peers.items():
@@ -125,10 +119,6 @@ class Primary(Peers):
         return min(at, default=float("inf"))
 
     # -- quiescence
-
-    def note_contacts(self, contacts: Contacts) -> None:
-        super().note_contacts(contacts)
-        self._watching_since = max(self._watching_since, contacts.paused_until)
 
     def _may_quiesce(self, now: float, commit_index: int, own_durable: int) -> bool:
         idle = not self.joining and not self.changing

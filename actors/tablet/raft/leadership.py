@@ -66,7 +66,10 @@ class Leadership(Peers):
         if self._majority == 1:
             return float("inf")
         contacts = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
-        return majority_least(contacts, self._majority) + 2 * self._limits.election_s_min
+        return (
+            max(majority_least(contacts, self._majority), self._watching_since)
+            + 2 * self._limits.election_s_min
+        )
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
         """The health of each peer: healthy, unknown, silent, unhealthy (for longer than `failed_s`) or

@@ -59,9 +59,9 @@ class RaftState(MemberState[HardState, Leadership]):
     def awaits_successor(self) -> bool:
         return self._abdication is not None
 
-    @property
-    def may_elect(self) -> bool:
-        return self._lead is None and self._poll is None and not self._letters and not self._unsaved
+    def may_elect(self, now: float) -> bool:
+        idle = self._lead is None and not self._letters and not self._unsaved
+        return idle and (self._poll is None or self.timer.deadline <= now)
 
     @property
     def shown_role(self) -> str:
@@ -131,6 +131,8 @@ class RaftState(MemberState[HardState, Leadership]):
     # -- quiescence
 
     def _pass_time(self, now: float) -> None:
+        if self._lead is not None and now - self._contacts.watched_at > self.limits.election_s_min:
+            self._lead.paused(now)
         super()._pass_time(now)
         if self.stance.follows is not None:
             self.timer.note_server(self._contacts.received.get(self.stance.follows, now))

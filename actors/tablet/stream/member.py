@@ -95,8 +95,7 @@ class MemberState(ABC, Generic[Record, Lead]):
             return min(self.commit_index, self._lead.held_by_all(self.durable_index))
         return self._all_replicated
 
-    @property
-    def may_elect(self) -> bool:
+    def may_elect(self, now: float) -> bool:
         return False
 
     @property

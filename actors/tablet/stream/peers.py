@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.replication.health import NOT_RUNNING
+from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.quiescence import AWAKE, Contacts, Stance
 from ebla.actors.tablet.stream.limits import StreamLimits
@@ -49,8 +50,10 @@ class Peers:
         self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._unsafe = 0
         self._quiescent = False
-        # The last entry, and when it was new: older ones may be sent later, to a peer that has returned.
-        self._newest, self._busy_at = 0, now
+        self._watching_since = now  # without a pause of this process
+        # The last write, and when it was new: older ones may be sent later, to a peer that has returned. An entry that begins the
+        # term is no write: after an election the group is quiescent as soon as all of its members have that entry.
+        self._newest, self._busy_at = next_index, NEVER
         self.reconfigure(configuration, now, next_index)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
@@ -191,8 +194,13 @@ class Peers:
 
     def note_contacts(self, contacts: Contacts) -> None:
         """Take the contacts between servers as messages of the quiescent peers."""
+        self._watching_since = max(self._watching_since, contacts.paused_until)
         for uuid, peer in self.peers.items():
             peer.note_contacts(contacts, uuid)
+
+    def paused(self, now: float) -> None:
+        """Give each peer its full time again: this process was paused, and could not take answers."""
+        self._watching_since = now
 
     def _may_quiesce(self, now: float, commit_index: int, own_durable: int) -> bool:
         """Whether there have been no writes for long, and each peer that answers holds all of the log, which is committed."""
@@ -210,7 +218,8 @@ class Peers:
     def _is_absent(self, peer: Progress, now: float) -> bool:
         """Whether the group may be quiescent without the peer: its server is silent, or is starting. Leaders of thousands of
         groups that kept asking a starting server would delay its start, and each other."""
-        return peer.refusal == NOT_RUNNING or now - peer.contact_at > self._stream.absent_s
+        silent_s = now - max(peer.contact_at, self._watching_since)
+        return peer.refusal == NOT_RUNNING or silent_s > self._stream.absent_s
 
     # -- a successor
 

@@ -58,6 +58,7 @@ class Reporter:
         self._seen: dict[str, tuple[object, ...]] = {}
         self._grown: dict[str, None] = {}  # the tablets that may have
         self._sizes: dict[str, int] = {}  # in bytes, as of the last report of each replica
+        self._counts: tuple[int, int] | None = None  # of replicas and leaders, until one of them changes
         self._took_data = True
         self._wake = asyncio.Event()
 
@@ -67,6 +68,7 @@ class Reporter:
     def changed(self, tablet: str) -> None:
         """Report at once that the replica's state, leader or configuration changed, or that it is gone."""
         self._changed[tablet] = self._sequence
+        self._counts = None
         self._wake.set()
 
     def find_changes(self, held: Mapping[str, Replica | Broken | Tombstone]) -> None:
@@ -89,6 +91,12 @@ class Reporter:
             size, reported = replica.size_bytes, self._sizes.get(tablet, 0)
             if abs(size - reported) > max(GROWN_BYTES, reported // GROWN_SHARE):
                 self._changed[tablet] = self._sequence
+
+    def _count(self) -> tuple[int, int]:
+        if self._counts is None:
+            held = self.held().values()
+            self._counts = sum(each.state != DELETED for each in held), sum(each.leads for each in held)
+        return self._counts
 
     async def _run(self) -> None:
         for number in itertools.count():
@@ -119,14 +127,14 @@ class Reporter:
         self._find_sizes()
         report = None if brief else self._report(full, sequence)
         self._sequence += 1
-        held, usage = self.held().values(), self.space.usage()
+        (replicas, leaders), usage = self._count(), self.space.usage()
         registration = Registration(self.world.address, self.options.host, self.options.version)
         request = HeartbeatRequest(
             instance=self.identity.instance,
             registration=registration if self._register and not brief else None,
             report=report,
-            replicas=sum(replica.state != DELETED for replica in held),
-            leaders=sum(replica.leads for replica in held),
+            replicas=replicas,
+            leaders=leaders,
             disk_bytes=usage.used_bytes,
             memory_bytes=self.load.memtable_bytes,
             takes_data=usage.takes_data,
