@@ -10,7 +10,7 @@ from msgspec import structs
 from ebla.actors.errors import Unavailable
 from ebla.actors.messages.raft import VoteRequest
 from ebla.actors.messages.stream import AppendReply, AppendRequest
-from ebla.actors.tablet.engine.core import Pending, Sent
+from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
 from ebla.actors.tablet.engine.quiescence import AWAKE, Answered, Contacts
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
@@ -71,10 +71,31 @@ def test_a_group_is_quiescent_when_all_followers_agree() -> None:
     assert made.stance.quiescent and made.next_wake(IDLE) == float("inf") and made.mute
 
 
+def test_a_new_leader_asks_as_soon_as_all_have_its_first_entry() -> None:
+    made = idle_leader(Contacts({}, {}))
+    asks(made, IDLE - 0.1)
+
+
 def test_a_leader_that_has_just_written_does_not_ask() -> None:
     made = idle_leader(Contacts({}, {}))
+    index, term = made.propose(10.0, WRITE, 1)
+    for plan in plans(made.take()).values():
+        agrees(made, 10.0, plan, quiescent=False)
+    made.durable(index, term, made.take().log_epoch)
     made.tick(IDLE - 0.1)
     assert not any(plan.quiesce for plan in plans(made.take()).values())
+    asks(made, IDLE + 0.5)
+
+
+def test_a_leader_whose_process_was_paused_gives_its_followers_their_full_time_again() -> None:
+    made, contacts = quiescent_leader()
+    contacts.watched_at = IDLE
+    late = IDLE + 10 * MIN
+    made.tick(late)
+    assert made.role == LEADER
+    contacts.watched_at = late + 2 * MIN
+    made.tick(late + 2 * MIN)
+    assert made.role == FOLLOWER, "nobody has answered since"
 
 
 def test_the_agreement_to_an_earlier_request_does_not_count() -> None:

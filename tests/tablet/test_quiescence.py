@@ -6,9 +6,12 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from ebla.actors import errors
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER
+from ebla.actors.tablet.engine import liveness, rounds
 from ebla.actors.tablet.engine.core import CANDIDATE
 from ebla.actors.tablet.engine.rounds import CAMPAIGNS_MAX
 from ebla.actors.tablet.server import TabletServer
@@ -306,6 +309,7 @@ async def test_a_server_that_is_starting_is_not_taken_for_a_silent_one(group: Gr
     for _ in range(80):
         await group.sleep(0.1)
         assert group.replica(leader).health[uuid] != "silent"
+        assert quiescent(group, leader), "neither its end nor its start wakes the leader"
     await restarted
     group.disk(starting).commit_s = COMMIT_S
     await until(group, lambda: group.server(starting).running, "all is loaded")
@@ -350,6 +354,65 @@ async def test_the_tablets_of_a_dead_server_elect_in_waves(group: Group) -> None
     )
     assert len(lost) > CAMPAIGNS_MAX
     assert max(most.values()) == CAMPAIGNS_MAX
+
+
+@simulated(**QUIESCES)
+async def test_a_server_that_is_only_late_does_not_lose_the_tablets_that_have_not_woken(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = 8
+    monkeypatch.setattr(liveness, "AT_ONCE_MAX", some)
+    tablets = [TABLET, *await group.create_many(9 * some)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    led = [tablet for tablet in tablets if await group.leader(tablet) == HOSTS[0]]
+    assert len(led) > 2 * some
+    group.cluster.pause(address(HOSTS[0]))
+    await group.sleep(ELECTION_S + HEARTBEAT_S)
+    group.cluster.resume(address(HOSTS[0]))
+    await group.sleep(QUIET_S)
+    assert 0 < group.points.reached["tablet.liveness.silent"] <= 3 * some, "on two servers"
+    assert sum(group.replica(HOSTS[0], tablet).leads for tablet in led) >= len(led) - some
+
+
+@simulated(**QUIESCES)
+async def test_no_tablet_gets_another_leader_when_all_servers_were_paused_together(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(20)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    terms = {tablet: group.replica(HOSTS[0], tablet).core.term for tablet in tablets}
+    for host in HOSTS:
+        group.cluster.pause(address(host))
+    await group.sleep(4 * ELECTION_S)
+    for host in HOSTS:
+        group.cluster.resume(address(host))
+    await group.sleep(QUIET_S)
+    assert {tablet: group.replica(HOSTS[0], tablet).core.term for tablet in tablets} == terms
+
+
+@simulated(**QUIESCES)
+async def test_elections_that_found_no_majority_wait_for_their_turn_again(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, lost, seconds = 2, 12, 20
+    monkeypatch.setattr(rounds, "CAMPAIGNS_MAX", turns)
+    tablets = [TABLET, *await group.create_many(lost - 1)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    for host in HOSTS[1:]:
+        group.crash(host)
+    server, held = group.server(HOSTS[0]), 0
+    tick = server.rounds.tick
+
+    def counted(now: float) -> None:
+        nonlocal held
+        before = dict(server.rounds._begun)
+        tick(now)
+        held += sum(before.get(replica) != at for replica, at in server.rounds._begun.items())
+
+    server.rounds.tick = counted  # type: ignore[method-assign]
+    await group.sleep(seconds)
+    assert lost < held <= turns * (seconds / ELECTION_S + 1)
 
 
 @simulated(**QUIESCES)
