@@ -25,7 +25,7 @@ def apply_twice(self: Rows, batch: object) -> None:
     """A retry is applied again."""
 
 
-@defect("registers", 20, Results, "forgotten", seed=0, faults=LATE_DUPLICATES)
+@defect("registers", 20, Results, "forgotten", seed=1, faults=LATE_DUPLICATES)
 def forgotten_is_new(self: Results, client: object, sequence: object) -> bool:
     """A late duplicate of a write whose answer is forgotten is applied again."""
     return False
@@ -37,7 +37,7 @@ def answers_not_stored(self: Results, pending: object) -> list[Any]:
     return []
 
 
-@defect("crowds", 60, Results, "record", seed=3)
+@defect("crowds", 60, Results, "record", seed=10)
 def open_request_forgotten(
     original: Any, self: Results, client: bytes, sequence: int, first_incomplete: int, *rest: Any
 ) -> None:
@@ -45,7 +45,7 @@ def open_request_forgotten(
     original(self, client, sequence, first_incomplete + 1, *rest)
 
 
-@defect("crowds", 60, OpsUnit, "succeed", seed=0)
+@defect("crowds", 60, OpsUnit, "succeed", seed=1)
 def first_answer_for_all(original: Any, self: OpsUnit, result: WriteResult) -> None:
     """All callers whose rows travelled together get the answer of the first one."""
     for op in self.ops:
@@ -91,7 +91,7 @@ def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
         original(self, *request)
 
 
-@defect("refusals", 200, Router, "_fail", seed=104, faults=LATE_COPIES)
+@defect("refusals", 200, Router, "_fail", seed=102, faults=LATE_COPIES)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
     """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""

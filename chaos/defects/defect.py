@@ -82,8 +82,9 @@ GIVEN_UP_AND_BACK = (
 CRASHES_BESIDE_A_STOP = (
     Fault(1.9, "hang_data", ("host-1",), 14.0, 1.0),
     Fault(2.0, "stop", ("host-1",), 0.5),
-    Fault(3.0, "crash", ("host-2",), 0.2),
-    Fault(5.0, "crash", ("host-3",), 0.2),
+    Fault(2.5, "crash", ("host-2",), 0.2),
+    Fault(4.5, "crash", ("host-3",), 0.2),
+    Fault(6.5, "crash", ("host-2",), 0.2),
 )
 
 # All ledger stores start again together, again and again.

@@ -32,7 +32,7 @@ def ends_on_a_full_disk() -> list[Swap]:
 
 
 # The writes of a start are not postponed.
-@defect("full-disks", 40, seed=1)
+@defect("full-disks", 40, seed=2)
 def start_needs_space() -> list[Swap]:
     """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
     there."""
@@ -63,7 +63,7 @@ def hung_leader_leads_on(self: Leadership) -> float:
 
 
 # Replicas of a server that stops go on to send heartbeats and to campaign until its flushes end.
-@defect("hangs", 20, TabletServer, "_tick", seed=4, faults=CRASHES_BESIDE_A_STOP)
+@defect("hangs", 20, TabletServer, "_tick", seed=3, faults=CRASHES_BESIDE_A_STOP)
 async def stopped_server_leads_on(self: TabletServer) -> None:
     """A server that stops leads tablets without serving them until its flushes end."""
     while True:

@@ -65,7 +65,7 @@ async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None
     self.voter.saved(self.voter.hard_state)
 
 
-@defect("mending", 40, deletion.Deletion, "entomb", seed=6)
+@defect("mending", 40, deletion.Deletion, "entomb", seed=1)
 async def tombstone_without_votes(
     original: Any, self: Deletion, tablet: str, reason: str, unsafe: int = 0
 ) -> Any:
@@ -75,7 +75,7 @@ async def tombstone_without_votes(
     return tombstone
 
 
-@defect("mending", 40, Copies, "_reserve", seed=1)
+@defect("mending", 40, Copies, "_reserve", seed=0)
 async def ready_before_durable(
     original: Any, self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun
 ) -> Any:
@@ -86,7 +86,7 @@ async def ready_before_durable(
     return tombstone
 
 
-@defect("mending", 100, bootstrap, "gather", seed=4)
+@defect("mending", 100, bootstrap, "gather", seed=82)
 def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
     """A start takes a former replica's entries in the shared log for the copy's."""
     for found in shared:
@@ -135,7 +135,7 @@ def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered:
     return poll
 
 
-@defect("members", 60, RaftCore, "_promote", seed=5)
+@defect("members", 60, RaftCore, "_promote", seed=24)
 def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
     """A leader promotes a pre-voter while another change of members is not committed."""
     lead, member = self._lead, self.configuration.peer(peer)
@@ -147,7 +147,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=27)
+@defect("members", 60, Progress, "caught_up", seed=36)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
@@ -158,12 +158,12 @@ def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 
-@defect("members", 40, members, "require_unmoved", seed=24)
+@defect("members", 40, members, "require_unmoved", seed=25)
 def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe: object) -> None:
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=9)
+@defect("members", 80, seed=24)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 

@@ -33,7 +33,7 @@ def answers_for_those_awake(
     original(self, other, replace(reply, woken=()), upto, sent_at)
 
 
-@defect("quiet", 100, Liveness, "receive", seed=5)
+@defect("quiet", 100, Liveness, "receive", seed=6)
 def changes_reported_once(original: Any, self: Liveness, request: LivenessRequest) -> LivenessReply:
     """A server reports once that a follower there is awake, whether the answer arrives or not."""
     reply: LivenessReply = original(self, request)

@@ -69,7 +69,7 @@ def vote_not_durable(self: Replica) -> None:
     """A vote is answered before it is on disk."""
 
 
-@defect("elections", 100, seed=44)
+@defect("elections", 100, seed=54)
 def acknowledge_before_sync() -> list[Swap]:
     """A follower acknowledges entries before they are on disk."""
 
@@ -136,7 +136,7 @@ def no_lease(self: RaftCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("reads", 200, RaftCore, "read_index", seed=77)
+@defect("reads", 200, RaftCore, "read_index", seed=105)
 def read_before_own_term(self: RaftCore, now: float) -> int:
     """A new leader reads before it has committed in its term."""
     self._pass_time(now)
@@ -160,7 +160,7 @@ def local_read_unasked() -> list[Swap]:
     return [(TabletServer, "read_index", rpc(read_index))]
 
 
-@defect("leases", 60, Progress, "answered", seed=2, faults=LATE_AND_UNHEARD)
+@defect("leases", 60, Progress, "answered", seed=17, faults=LATE_AND_UNHEARD)
 def lease_from_answer(
     original: Any, self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply
 ) -> None:
@@ -175,7 +175,7 @@ def lease_without_margin(self: Leadership, now: float) -> float:
     return majority_least(acked, self._majority) + self._limits.election_s_min
 
 
-@defect("handovers", 100, RaftCore, "_continue_transfer", seed=28)
+@defect("handovers", 100, RaftCore, "_continue_transfer", seed=40)
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead
