@@ -5,7 +5,7 @@
 # make docs    the site with the API reference, in build/site
 # make picture the picture of a demo's report, docs/images/demo.png
 # make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
-# make sweep   FACTOR=20 times as many random histories of the protocols as `make test` makes
+# make sweep   FACTOR=20 times as many random histories of the protocols as `make test` makes, and the deep tests
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -81,11 +81,12 @@ MINUTES ?= 60
 soak: venv
 	$(BIN)/ebla chaos simulate --minutes $(MINUTES) --keep soak
 
-# Tests that count their random histories by tests/sweeps.py.
+# Tests that count their random histories by tests/sweeps.py, then those that are marked `deep`.
 FACTOR ?= 20
 SWEEPS := $(shell grep -lr --include='test_*.py' 'from tests.sweeps import' tests | LC_ALL=C sort)
 sweep: venv
 	EBLA_SWEEP=$(FACTOR) $(BIN)/python -m pytest -q -n 2 --dist loadscope --timeout 7200 $(SWEEPS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m deep
 
 clean:
 	rm -rf .venv build soak *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -88,6 +88,12 @@ class GivesNoGraceAfterATakeover(Detector):
         super().__init__(limits, now - limits.grace_s if now else now, servers)
 
 
+MORE_MISTAKES = [
+    Rules(detector=ForgetsIncarnations),
+    Rules(lease=ContinuesALostLease, tick_s=5, slow_tick_s=5),
+]
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -96,10 +102,9 @@ class GivesNoGraceAfterATakeover(Detector):
         Rules(lease=NamesOneLeaseForEver),
         Rules(detector=GivesOrdersToTheEnding),
         Rules(detector=GivesNoGraceAfterATakeover),
-        Rules(detector=ForgetsIncarnations),
         Rules(grace_s=LEASE_S, slow_tick_s=8),
         Rules(slow_tick_s=6),
-        *([Rules(lease=ContinuesALostLease, tick_s=5, slow_tick_s=5)] if FACTOR > 1 else []),
+        *(MORE_MISTAKES if FACTOR > 1 else []),
     ],
     ids=lambda rules: f"{rules.lease.__name__}-{rules.detector.__name__}-{rules.grace_s}-{rules.slow_tick_s}",
 )

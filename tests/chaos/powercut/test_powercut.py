@@ -96,7 +96,13 @@ def test_a_cut_is_repeated_by_its_seed(life: Path, cuts: list[Cut]) -> None:
     )
 
 
-@pytest.mark.parametrize("defect", sorted(PLANTED))
+@pytest.mark.parametrize(
+    "defect",
+    [
+        pytest.param(each, marks=[pytest.mark.deep] if each in ("no_directory_sync", "no_meta_sync") else [])
+        for each in sorted(PLANTED)
+    ],
+)
 def test_a_layer_that_answers_too_early_is_found_and_the_loss_can_be_repeated(
     defect: str, tmp_path: Path
 ) -> None:
