@@ -189,6 +189,7 @@ def test_every_defect_of_the_track_record_names_its_test_and_its_fix() -> None:
 # The calls of a core that change nothing which its log, its clients or the next round must follow.
 CORES = ("stream/member.py", "raft/core.py", "pacifica/core.py")
 CORE_VIEWS = {
+    "may_elect",
     "answer",
     "asks_to_lead",
     "health",

@@ -132,13 +132,6 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
                 known,
             )
 
-    def note_refusal(self, now: float, peer: str, refusal: str) -> None:
-        """A primary that relies on the peer wakes, to have it removed in time."""
-        if peer in self.stance.relying:
-            self.wake(now)
-        else:
-            super().note_refusal(now, peer, refusal)
-
     # -- time
 
     def _pass_time(self, now: float) -> None:

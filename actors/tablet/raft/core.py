@@ -75,6 +75,13 @@ class RaftCore(RaftState):
             self._lead.leave_silent(now)
             self._settle()
 
+    def note_refusal(self, now: float, peer: str, refusal: str) -> None:
+        """Stay quiescent without the peer, whose server is starting."""
+        self._pass_time(now)
+        if self._lead is not None and peer in self._lead.peers:
+            self._lead.peers[peer].refused(now, refusal)
+            self._settle()
+
     # -- the leader's verbs
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:

@@ -289,8 +289,11 @@ class MemberState(ABC, Generic[Record, Lead]):
         self.wake(now)
 
     def note_refusal(self, now: float, peer: str, refusal: str) -> None:
+        """Be quiescent no longer if it relied on the peer, to have the peer removed in time: see GroupCore."""
         self._pass_time(now)
         if self._lead is not None and peer in self._lead.peers:
+            if peer in self.stance.relying:
+                self._wake()
             self._lead.peers[peer].refused(now, refusal)
             self._settle()
 
