@@ -3,6 +3,8 @@ clocks that the test controls. `master` is a name in the network like a server's
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -225,7 +227,8 @@ class Group(group.Group[Node]):
         limits: PacificaLimits | None = None,
         times: DetectorLimits | None = None,
     ) -> None:
-        self.limits = limits or PacificaLimits()
+        # Quiescent groups rely on messages between servers, which are not here.
+        self.limits = dataclasses.replace(limits or PacificaLimits(), quiesce_after_s=math.inf)
         self.times = times or DetectorLimits()
         self.names = voters + spares
         self.first = configuration(voters, min_members)

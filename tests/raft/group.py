@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.messages.raft import HardState
@@ -52,7 +54,8 @@ class Group(group.Group[Node]):
         seed: int = 0,
         limits: RaftLimits | None = None,
     ) -> None:
-        self.limits = limits or RaftLimits()
+        # Quiescent groups rely on messages between servers, which are not here.
+        self.limits = replace(limits or RaftLimits(), quiesce_after_s=math.inf)
         self.tombstone_votes = 0
         super().__init__(initial, spares=spares, seed=seed)
 

@@ -206,7 +206,7 @@ class Peers:
         """Whether there have been no writes for long, and each peer that answers holds all of the log, which is committed."""
         last = self._log.last_index
         return (
-            now - self._busy_at >= self._stream.quiesce_after_s
+            now - self._busy_at > self._stream.quiesce_after_s
             and commit_index == own_durable == last
             and self.transfer is None
             and all(
