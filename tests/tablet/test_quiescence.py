@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from ebla.actors import errors
 from ebla.actors.messages.stream import AppendRequest
@@ -390,6 +391,25 @@ async def test_no_tablet_gets_another_leader_when_all_servers_were_paused_togeth
         group.cluster.resume(address(host))
     await group.sleep(QUIET_S)
     assert {tablet: group.replica(HOSTS[0], tablet).core.term for tablet in tablets} == terms
+
+
+@simulated(**QUIESCES)
+async def test_a_silent_server_and_another_one_that_was_started_again_wake_leaders_together(
+    group: Group,
+) -> None:
+    tablets = [TABLET, *await group.create_many(30)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    leader, silent, again = HOSTS
+    server = group.server(leader)
+    led = [replica for replica in server.replicas.values() if replica.leads]
+    assert len(led) > 2
+    instance = server.identity.others.known(group.uuid(again))
+    assert server.identity.others.meet(structs.replace(instance, seqno=instance.seqno + 1, start="next"))
+    liveness, later = server.rounds.liveness, server.world.now() + 10 * ELECTION_S
+    liveness.contacts.watched_at = later
+    liveness._note_silence(liveness._others[group.uuid(silent)], later)
+    assert not any(quiescent(group, leader, tablet=replica.tablet) for replica in led)
 
 
 @simulated(**QUIESCES)

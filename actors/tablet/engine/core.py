@@ -215,7 +215,8 @@ class GroupCore(Protocol):
         """Note that the server of a peer has been silent, which this leader relies on to be quiescent."""
 
     def note_refusal(self, now: float, peer: str, refusal: str) -> None:
-        """Note that the server of a peer, without which this leader is quiescent, answers with this reason for all its replicas."""
+        """Note that the server of a peer answers with this reason for all its replicas. A quiescent leader may go on without the
+        peer, or wake to have it removed."""
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""

@@ -7,10 +7,9 @@ it. So an answer never counts for a follower that watches for itself, and no fol
 is lost, doubled or late.
 
 Followers wake when their leader's server is silent for an election timeout, in waves: the next ones wake when those before have
-elected, so a server that is only late ends the waves with its next message. All groups that rely on a server wake when it was started
-again. A Raft leader stays quiescent while a majority answers, and ceases to rely on a silent server: neither the loss of a
-server nor its start wakes a leader on the others. When that server answers again, and has loaded its replicas, its groups wake in
-waves, and bring it up to date.
+elected, so a server that is only late ends the waves with its next message. A Raft leader stays quiescent while a majority answers,
+and ceases to rely on a server that is silent or starting. When that server answers again, and has loaded its replicas, its groups
+wake in waves, and bring it up to date. What still relies on a server when another incarnation of it is met wakes at once.
 """
 
 from __future__ import annotations
@@ -71,6 +70,7 @@ class Other:
     taken: int = 0  # the number of its latest change that we have taken
     sent_at: float = NEVER
     since: float = NEVER  # when it last answered, or leaders here began to rely on it
+    noted_at: float = NEVER  # when leaders here last learned that it is silent
     in_flight: int = 0
     refused_at: float = NEVER  # when those that are quiescent without it last learned that it refuses
     followed: dict[str, Replica] = field(default_factory=dict)
@@ -125,6 +125,8 @@ class Liveness:
         """Take a replica's stance after an event, or its end."""
         for uuid in (*_named(self._before(replica)), *_named(_stance(replica))):
             self._other(uuid)  # this may wake replicas, which calls `note` again: from here on it does not
+        if replica.state != RUNNING:
+            self._roused.pop(replica, None)
         before, stance = self._before(replica), _stance(replica)
         if stance is AWAKE:
             self._stances.pop(replica, None)
@@ -317,14 +319,19 @@ class Liveness:
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")
         if other.followed and now >= self._received[other.uuid] + self.silent_s:
             self._rouse(other, now)
-        if due and now >= other.since + self.silent_s:
+        silent_from = max(other.since, self.contacts.paused_until) + self.silent_s
+        if other.led and now >= max(silent_from, other.noted_at + self.heartbeat_s):
+            other.noted_at = now
             self._note_silence(other, now)
 
     def _note_silence(self, other: Other, now: float) -> None:
         """Let some leaders know that the server is silent, in turn, until none relies on it. If all of them stepped down at once
         because this process was busy, their elections would keep it busy."""
         for tablet in list(islice(other.led, AT_ONCE_MAX)):
-            replica = other.led[tablet] = other.led.pop(tablet)
+            replica = other.led.pop(tablet, None)
+            if replica is None:
+                continue  # it woke with another one, because a third server was started again
+            other.led[tablet] = replica
             if replica.state == RUNNING:
                 self.step(replica, replica.core.note_silence, now)
 
@@ -338,7 +345,10 @@ class Liveness:
             and _stance(replica) is AWAKE
             and replica.core.leader in (None, silent)
         }
-        some = self._next(other, max(0, AT_ONCE_MAX - len(self._roused)))
+        room = AT_ONCE_MAX - sum(silent == other.uuid for silent, _ in self._roused.values())
+        if room <= 0:
+            return
+        some = self._next(other, room)
         self._wake("silent", some)
         self._roused.update((replica, (other.uuid, now)) for replica in some if replica.core.may_elect(now))
 

@@ -98,8 +98,8 @@ class Rounds:
     def tick(self, now: float) -> None:
         """Let time pass for the replicas that have something due. The others are not asked before their next event or that time:
         while thousands are awake, asking each at every tick would take the time that they need. Elections begin in waves, repeated
-        ones as well: when a server with thousands of tablets dies, all at once would last longer than their time, and be repeated
-        for ever. One that finds no majority gives up its turn after that time."""
+        ones as well: thousands at once last longer than their time, and are all repeated. One that finds no majority gives up its
+        turn after that time."""
         since = now - self.liveness.silent_s
         self._begun = {
             replica: at

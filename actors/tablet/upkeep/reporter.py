@@ -101,6 +101,7 @@ class Reporter:
     async def _run(self) -> None:
         for number in itertools.count():
             if number % FULL_EVERY == 0:
+                self._counts = None
                 self.find_changes(self.held())
             self._wake.clear()
             try:
