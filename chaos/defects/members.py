@@ -135,7 +135,7 @@ def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered:
     return poll
 
 
-@defect("members", 60, RaftCore, "_promote", seed=24)
+@defect("members", 60, RaftCore, "_promote", seed=25)
 def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
     """A leader promotes a pre-voter while another change of members is not committed."""
     lead, member = self._lead, self.configuration.peer(peer)
@@ -163,7 +163,7 @@ def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=24)
+@defect("members", 80, seed=28)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 

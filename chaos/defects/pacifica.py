@@ -80,7 +80,7 @@ def lease_equals_the_grace(original: Any, self: Lease, limits: DetectorLimits) -
     original(self, replace(limits, lease_s=limits.grace_s))
 
 
-@defect("pacifica-leases", 40, Lease, "acknowledged", seed=1, faults=LATE_ANSWERS)
+@defect("pacifica-leases", 40, Lease, "acknowledged", seed=3, faults=LATE_ANSWERS)
 def server_lease_from_answer(original: Any, self: Lease, now: float, number: int, sent_at: float) -> None:
     """A server's lease counts from the answer to its beacon, not from the sending."""
     original(self, now, number, now)
