@@ -1,0 +1,164 @@
+"""Thousands of groups wake and elect in waves: none of a late server, and one after another those of a dead one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from msgspec import structs
+
+from ebla.actors.tablet.engine import liveness, rounds
+from ebla.actors.tablet.engine.core import CANDIDATE
+from ebla.actors.tablet.engine.rounds import CAMPAIGNS_MAX
+from ebla.actors.tablet.server import TabletServer
+from tests.tablet.copies import until
+from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulated
+from tests.tablet.quiet import ELECTION_S, HEARTBEAT_S, QUIESCES, QUIET_S, quiescent, until_quiescent
+
+
+@simulated(**QUIESCES)
+async def test_a_server_that_was_late_itself_does_not_take_others_for_silent(group: Group) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    _, follower, _ = await group.roles()
+    for _ in range(10):
+        group.cluster.pause(address(follower))
+        await group.sleep(ELECTION_S + HEARTBEAT_S)
+        group.cluster.resume(address(follower))
+        await group.sleep(2 * ELECTION_S)
+    assert group.points.reached["tablet.liveness.late"] == 10
+    assert group.points.reached["tablet.liveness.silent"] == 0
+
+
+@simulated(**QUIESCES)
+async def test_the_tablets_of_a_dead_server_elect_in_waves(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(3 * CAMPAIGNS_MAX)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    lost = [tablet for tablet in tablets if await group.leader(tablet) == HOSTS[0]]
+    group.crash(HOSTS[0])
+    most: Counter[str] = Counter()
+
+    for host in HOSTS[1:]:
+        _at_ticks(group.server(host), most)
+    survivors = [(host, tablet) for host in HOSTS[1:] for tablet in lost]
+    await until(
+        group, lambda: not any(quiescent(group, host, tablet=each) for host, each in survivors), "awake"
+    )
+    for host, tablet in survivors:
+        replica = group.replica(host, tablet)
+        replica.core.timer.deadline = replica.due = group.server(host).world.now()
+    await until(
+        group, lambda: all(any(group.replica(h, each).leads for h in HOSTS[1:]) for each in lost), "led"
+    )
+    assert len(lost) > CAMPAIGNS_MAX
+    assert max(most.values()) == CAMPAIGNS_MAX
+
+
+@simulated(**QUIESCES)
+async def test_a_server_that_is_only_late_does_not_lose_the_tablets_that_have_not_woken(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = 8
+    monkeypatch.setattr(liveness, "AT_ONCE_MAX", some)
+    tablets = [TABLET, *await group.create_many(9 * some)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    led = [tablet for tablet in tablets if await group.leader(tablet) == HOSTS[0]]
+    assert len(led) > 2 * some
+    group.cluster.pause(address(HOSTS[0]))
+    await group.sleep(ELECTION_S + HEARTBEAT_S)
+    group.cluster.resume(address(HOSTS[0]))
+    await group.sleep(QUIET_S)
+    assert 0 < group.points.reached["tablet.liveness.silent"] <= 3 * some, "on two servers"
+    assert sum(group.replica(HOSTS[0], tablet).leads for tablet in led) >= len(led) - some
+
+
+@simulated(**QUIESCES)
+async def test_no_tablet_gets_another_leader_when_all_servers_were_paused_together(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(20)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    terms = {tablet: group.replica(HOSTS[0], tablet).core.term for tablet in tablets}
+    for host in HOSTS:
+        group.cluster.pause(address(host))
+    await group.sleep(4 * ELECTION_S)
+    for host in HOSTS:
+        group.cluster.resume(address(host))
+    await group.sleep(QUIET_S)
+    assert {tablet: group.replica(HOSTS[0], tablet).core.term for tablet in tablets} == terms
+
+
+@simulated(**QUIESCES)
+async def test_a_silent_server_and_another_one_that_was_started_again_wake_leaders_together(
+    group: Group,
+) -> None:
+    tablets = [TABLET, *await group.create_many(30)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    leader, silent, again = HOSTS
+    server = group.server(leader)
+    led = [replica for replica in server.replicas.values() if replica.leads]
+    assert len(led) > 2
+    instance = server.identity.others.known(group.uuid(again))
+    assert server.identity.others.meet(structs.replace(instance, seqno=instance.seqno + 1, start="next"))
+    liveness, later = server.rounds.liveness, server.world.now() + 10 * ELECTION_S
+    liveness.contacts.watched_at = later
+    liveness._note_silence(liveness._others[group.uuid(silent)], later)
+    assert not any(quiescent(group, leader, tablet=replica.tablet) for replica in led)
+
+
+@simulated(**QUIESCES)
+async def test_elections_that_found_no_majority_wait_for_their_turn_again(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, lost, seconds = 2, 12, 20
+    monkeypatch.setattr(rounds, "CAMPAIGNS_MAX", turns)
+    tablets = [TABLET, *await group.create_many(lost - 1)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    for host in HOSTS[1:]:
+        group.crash(host)
+    server, held = group.server(HOSTS[0]), 0
+    tick = server.rounds.tick
+
+    def counted(now: float) -> None:
+        nonlocal held
+        before = dict(server.rounds._begun)
+        tick(now)
+        held += sum(before.get(replica) != at for replica, at in server.rounds._begun.items())
+
+    server.rounds.tick = counted  # type: ignore[method-assign]
+    await group.sleep(seconds)
+    assert lost < held <= turns * (seconds / ELECTION_S + 1)
+
+
+@simulated(**QUIESCES)
+async def test_tablets_without_a_majority_do_not_keep_the_turns_of_others(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(CAMPAIGNS_MAX + 8)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    for host in HOSTS[1:]:
+        group.crash(host)
+    tried: dict[str, None] = {}
+
+    def all_have_tried() -> bool:
+        for tablet in tablets:
+            if group.replica(HOSTS[0], tablet).core.shown_role == CANDIDATE:
+                tried[tablet] = None
+        return len(tried) == len(tablets)
+
+    await until(group, all_have_tried, "each has held an election", 20.0)
+
+
+def _at_ticks(server: TabletServer, most: Counter[str]) -> None:
+    """Note the greatest number of elections that this server holds at a tick."""
+    rounds, address = server.rounds, server.world.address
+    tick = rounds.tick
+
+    def noted(now: float) -> None:
+        tick(now)
+        candidates = sum(each.core.shown_role == CANDIDATE for each in server.replicas.values())
+        most[address] = max(most[address], candidates)
+
+    rounds.tick = noted
