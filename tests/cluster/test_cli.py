@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ebla.chaos.ray.stage.victims import gone
 from ebla.placement.local.cluster import LocalCluster
 from tests.cli.stage import Outcome
 from tests.cluster.conftest import eventually
@@ -117,8 +118,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
 
 
 def running(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Filter out ended processes that their parents have not collected."""
-    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in processes if not gone(process)]
 
 
 def require_every_row(terminal: Terminal) -> None:
