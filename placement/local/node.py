@@ -108,7 +108,15 @@ def command(
 ) -> list[str]:
     """The `ray start` command of node `number` at `own_address`; the head's if there is no
     `head_address` to join."""
-    words = [sys.executable, "-m", "ebla.placement.local.ray_start", "start", "--block", "--log-color", "false"]
+    words = [
+        sys.executable,
+        "-m",
+        "ebla.placement.local.ray_start",
+        "start",
+        "--block",
+        "--log-color",
+        "false",
+    ]
     words += ["--temp-dir", str(temporary), "--labels", f"{SLOT_LABEL}={slot_of(number)}"]
     words += ["--node-ip-address", own_address]
     words += ["--num-cpus", str(settings.num_cpus), "--object-store-memory", str(settings.object_store_bytes)]

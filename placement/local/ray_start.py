@@ -18,7 +18,8 @@ def main() -> None:
     modules.update(dict.fromkeys(UNUSED))  # the import of a module that is None fails
     from ray.scripts import scripts
 
-    scripts.main()
+    start: Any = scripts.main
+    start()
 
 
 if __name__ == "__main__":

@@ -53,9 +53,7 @@ def _parted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def rays_own(arguments: Sequence[str]) -> list[str]:
     spec = find_spec("ray")
     assert spec is not None and spec.submodule_search_locations, "Ray runs this file"
-    path = os.path.join(
-        next(iter(spec.submodule_search_locations)), "_private", "workers", "setup_worker.py"
-    )
+    path = os.path.join(next(iter(spec.submodule_search_locations)), "_private", "workers", "setup_worker.py")
     return [sys.executable, path, *arguments]
 
 

@@ -66,7 +66,12 @@ def test_what_this_step_does_not_understand_is_left_to_rays_own(
     monkeypatch.setattr(os, "execve", lambda *command: run.extend(command))
     worker_start.main(arguments, {"A": "1"})
     path, command, environment = run
-    assert (path, command[0], command[2:], environment) == (sys.executable, sys.executable, arguments, {"A": "1"})
+    assert (path, command[0], command[2:], environment) == (
+        sys.executable,
+        sys.executable,
+        arguments,
+        {"A": "1"},
+    )
     assert Path(command[1]).read_text().count("exec_worker") == 1
 
 
