@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec import structs
 
 from ebla.actors.tablet.engine import liveness, rounds
 from ebla.actors.tablet.engine.core import CANDIDATE
+from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import CAMPAIGNS_MAX
 from ebla.actors.tablet.server import TabletServer
 from tests.tablet.copies import until
@@ -149,6 +151,57 @@ async def test_tablets_without_a_majority_do_not_keep_the_turns_of_others(group:
         return len(tried) == len(tablets)
 
     await until(group, all_have_tried, "each has held an election", 20.0)
+
+
+@simulated(**QUIESCES)
+async def test_a_round_takes_some_of_many_replicas_and_the_others_follow(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = 4
+    monkeypatch.setattr(rounds, "ROUND_MAX", some)
+    sizes: list[int] = []
+    send = rounds.Rounds._send
+
+    def noted(self: rounds.Rounds, replicas: list[Replica]) -> None:
+        sizes.append(len(replicas))
+        send(self, replicas)
+
+    monkeypatch.setattr(rounds.Rounds, "_send", noted)
+    tablets = [TABLET, *await group.create_many(5 * some)]
+    await asyncio.gather(*[group.upsert(row(1), tablet=tablet) for tablet in tablets])
+    assert max(sizes) == some
+    assert [await group.get(1, tablet=tablet) for tablet in tablets] == [[row(1)]] * len(tablets)
+
+
+@pytest.mark.parametrize("electing", [False, True], ids=["alone", "among elections"])
+def test_groups_return_to_a_server_that_answers_again_a_few_at_a_time(electing: bool) -> None:
+    some, few = 6, 2
+
+    @simulated(**QUIESCES)
+    async def returned(group: Group) -> None:
+        tablets = [TABLET, *await group.create_many(4 * some)]
+        for tablet in tablets:
+            await until_quiescent(group, tablet=tablet)
+        server, lost, awake = group.server(HOSTS[0]), group.uuid(HOSTS[2]), 0
+        server.rounds.liveness.electing = lambda: electing
+        led = [replica for replica in server.replicas.values() if replica.leads]
+        assert len(led) > 2 * some
+        group.crash(HOSTS[2])
+        for tablet in tablets:
+            await group.upsert(row(1), tablet=tablet)
+        await until(group, lambda: all(lost in each.core.stance.absent for each in led), "without it", 20.0)
+        await group.restart(HOSTS[2])
+        group.disk(HOSTS[2]).hang(ELECTION_S)  # so none of them becomes quiescent again at once
+        for _ in range(10):
+            await group.sleep(ELECTION_S / 12)
+            awake = max(awake, sum(not replica.core.stance.quiescent for replica in led))
+        assert awake == (few if electing else some)
+        await until(group, lambda: all(lost in each.core.stance.relying for each in led), "with it", 20.0)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(liveness, "AT_ONCE_MAX", some)
+        patched.setattr(liveness, "AMONG_ELECTIONS_MAX", few)
+        returned()
 
 
 def _at_ticks(server: TabletServer, most: Counter[str]) -> None:

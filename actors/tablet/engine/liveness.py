@@ -34,6 +34,9 @@ IN_FLIGHT_MAX = 4  # liveness messages to one server
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
 AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
+AMONG_ELECTIONS_MAX = (
+    8  # of those that wake because a server has answered again: groups without a leader come first
+)
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -66,6 +69,9 @@ class Other:
     address: str = ""
     led: dict[str, Replica] = field(default_factory=dict)
     absent: dict[str, Replica] = field(default_factory=dict)
+    returned: dict[Replica, float] = field(
+        default_factory=dict
+    )  # those that woke because it answered again, and when
     leader_changes: Changes = field(default_factory=Changes)
     taken: int = 0  # the number of its latest change that we have taken
     sent_at: float = NEVER
@@ -112,11 +118,12 @@ class Liveness:
         # timeout at most.
         self._roused: dict[Replica, tuple[str, float]] = {}
 
-    def start(self, step: Step, stuck: Callable[[float], bool]) -> None:
+    def start(self, step: Step, stuck: Callable[[float], bool], electing: Callable[[], bool]) -> None:
         """`step`: feeds an event to a replica, see Rounds.step. `stuck`: whether this server's rounds hang, so that its leaders
-        could serve nothing: then it is silent."""
+        could serve nothing: then it is silent. `electing`: whether elections are under way here."""
         self.step = step
         self.stuck = stuck
+        self.electing = electing
         self.world.spawn(self._run(), "liveness")
 
     # -- the stances of the replicas here
@@ -185,7 +192,7 @@ class Liveness:
             made.leader_changes.last = other.leader_changes.last
             made.absent = other.absent  # they rely on nothing, and wake when it answers
             self._answered.pop(uuid, None)
-            self._wake("restarted", [*other.led.values(), *other.followed.values()])
+            self._wake("restarted", [*other.led.values(), *self._successions(other)])
         return made
 
     def _wake(self, why: str, replicas: Iterable[Replica]) -> None:
@@ -236,7 +243,7 @@ class Liveness:
         except EblaError as error:
             self.identity.failed(error)
             if isinstance(error, NotRunning | WrongServer):
-                self._refused(self._other(other.uuid), error, self.world.now())
+                await self._refused(self._other(other.uuid), error, self.world.now())
         else:
             if self.identity.answered(reply):
                 self._take(self._other(other.uuid), reply, request.upto, sent_at)
@@ -245,20 +252,24 @@ class Liveness:
             now_known.in_flight -= 1
             assert 0 <= now_known.in_flight < IN_FLIGHT_MAX, ("each message has a place", now_known.in_flight)
 
-    def _refused(self, other: Other, error: EblaError, now: float) -> None:
+    async def _refused(self, other: Other, error: EblaError, now: float) -> None:
         """Leaders here must know: how long they wait for their peers there depends on the reason. Those that were quiescent without
-        it before learn it from time to time."""
-        concerned = list(other.led.values())
+        it before learn it from time to time. Between some of them, other messages have their turn."""
+        concerned = [(other.led, replica) for replica in other.led.values()]
         if now >= other.refused_at + self.refused_s:
             other.refused_at = now
-            concerned += other.absent.values()
+            concerned += [(other.absent, replica) for replica in other.absent.values()]
         if isinstance(error, WrongServer):
-            self._wake("refused", concerned)
+            self._wake("refused", [replica for _, replica in concerned])
             return
-        for replica in concerned:
-            if replica.state == RUNNING:
+        for number, (those, replica) in enumerate(concerned, 1):
+            if those.get(replica.tablet) is replica and replica.state == RUNNING:
                 self.world.faults.reached("tablet.liveness.refused")
-                self.step(replica, replica.core.note_refusal, now, other.uuid, NOT_RUNNING)
+                self.step(replica, replica.core.note_refusal, self.world.now(), other.uuid, NOT_RUNNING)
+            if number % AT_ONCE_MAX == 0:
+                await self.world.clock.sleep(0)
+                if self._others[other.uuid] is not other:
+                    return  # what relied on this incarnation has woken
 
     def _take(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
         """Take an answer. The replicas for which it does not count wake before it counts for the others."""
@@ -274,7 +285,19 @@ class Liveness:
         self._answered[other.uuid] = Answered(latest, now)
         other.since = now
         if not reply.loading:
-            self._wake("returned", list(islice(other.absent.values(), AT_ONCE_MAX)))
+            self._return(other, now)
+
+    def _return(self, other: Other, now: float) -> None:
+        """Wake some groups that were quiescent without the server, when those before are quiescent with it."""
+        other.returned = {
+            replica: at
+            for replica, at in other.returned.items()
+            if now < at + self.silent_s and not _stance(replica).quiescent
+        }
+        most = AMONG_ELECTIONS_MAX if self.electing() else AT_ONCE_MAX
+        some = list(islice(other.absent.values(), max(0, most - len(other.returned))))
+        self._wake("returned", some)
+        other.returned.update((replica, now) for replica in some)
 
     # -- time
 
@@ -348,13 +371,14 @@ class Liveness:
         room = AT_ONCE_MAX - sum(silent == other.uuid for silent, _ in self._roused.values())
         if room <= 0:
             return
-        some = self._next(other, room)
+        some = self._successions(other)[:room]
         self._wake("silent", some)
         self._roused.update((replica, (other.uuid, now)) for replica in some if replica.core.may_elect(now))
 
-    def _next(self, other: Other, count: int) -> list[Replica]:
-        """First those for which this server is the successor that a hash of the tablet chooses among the other voters. So servers
-        that wake followers of the same leaders do not campaign against each other, and share the leaderships."""
+    def _successions(self, other: Other) -> list[Replica]:
+        """The followers of the server's leaders, in the order in which they elect: first those for which this server is the successor
+        that a hash of the tablet chooses among the other voters. So servers that wake followers of the same leaders do not campaign
+        against each other, and share the leaderships."""
         ours: list[Replica] = []
         theirs: list[Replica] = []
         for replica in other.followed.values():
@@ -363,7 +387,7 @@ class Liveness:
             )
             chosen = voters[crc32(replica.tablet.encode()) % len(voters)] if voters else None
             (ours if chosen == self.identity.instance.uuid else theirs).append(replica)
-        return [*ours, *theirs][:count]
+        return [*ours, *theirs]
 
 
 def _stance(replica: Replica) -> Stance:

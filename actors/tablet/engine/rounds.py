@@ -14,6 +14,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import ParamSpec, TypeVar
 
 from ebla.actors.replication.configuration import Configuration, Peer
@@ -40,6 +41,7 @@ T = TypeVar("T")
 DISK_FULL_PAUSE_S = 0.5
 CROWDED_PAUSE_S = 1.0  # until files can perhaps be opened again
 CAMPAIGNS_MAX = 64  # elections that begin here at the same time; the others wait for their turn
+ROUND_MAX = 256  # replicas in a round; messages of other servers, and clients, wait for its end
 
 
 @dataclass(eq=False)
@@ -73,7 +75,7 @@ class Rounds:
     def start(self) -> None:
         self.world.spawn(self._run(), "rounds")
         self.world.spawn(self._write_log(), "log writer")
-        self.liveness.start(self.step, self._is_stuck)
+        self.liveness.start(self.step, self._is_stuck, lambda: bool(self._begun))
 
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Feed one event to a replica, update its log and clients, and let it take part in the next
@@ -177,8 +179,9 @@ class Rounds:
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
-            replicas = [replica for replica in self._dirty.values() if replica.state == RUNNING]
-            self._dirty.clear()
+            if len(self._dirty) > ROUND_MAX:
+                await self.world.clock.sleep(0)  # others have their turn between the parts
+            replicas = [replica for replica in self._take_dirty() if replica.state == RUNNING]
             unsaved = [replica for replica in replicas if replica.work.is_some]
             if unsaved:
                 await self._persist(unsaved)
@@ -188,6 +191,15 @@ class Rounds:
                 await self.world.clock.sleep(0)  # the disk is at work while entries are applied
             for replica in replicas:
                 self._apply(replica)
+
+    def _take_dirty(self) -> list[Replica]:
+        """Take the replicas of this round, those that wait longest; the next round begins at once if there are more."""
+        taken = list(islice(self._dirty.values(), ROUND_MAX))
+        for replica in taken:
+            del self._dirty[replica.tablet]
+        if self._dirty:
+            self._wake.ring()
+        return taken
 
     async def _persist(self, replicas: list[Replica]) -> None:
         """Make hard states, and committed configurations, durable before anything that follows from them."""

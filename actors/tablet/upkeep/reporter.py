@@ -58,7 +58,9 @@ class Reporter:
         self._seen: dict[str, tuple[object, ...]] = {}
         self._grown: dict[str, None] = {}  # the tablets that may have
         self._sizes: dict[str, int] = {}  # in bytes, as of the last report of each replica
-        self._counts: tuple[int, int] | None = None  # of replicas and leaders, until one of them changes
+        self._counted: dict[str, tuple[bool, bool]] = {}  # whether each is a replica, and a leader
+        self._counts = [0, 0]  # of replicas and leaders in `_counted`
+        self._uncounted: dict[str, None] = {}  # those that have changed since
         self._took_data = True
         self._wake = asyncio.Event()
 
@@ -68,7 +70,7 @@ class Reporter:
     def changed(self, tablet: str) -> None:
         """Report at once that the replica's state, leader or configuration changed, or that it is gone."""
         self._changed[tablet] = self._sequence
-        self._counts = None
+        self._uncounted[tablet] = None
         self._wake.set()
 
     def find_changes(self, held: Mapping[str, Replica | Broken | Tombstone]) -> None:
@@ -93,15 +95,25 @@ class Reporter:
                 self._changed[tablet] = self._sequence
 
     def _count(self) -> tuple[int, int]:
-        if self._counts is None:
-            held = self.held().values()
-            self._counts = sum(each.state != DELETED for each in held), sum(each.leads for each in held)
-        return self._counts
+        """How many replicas and leaders there are. While thousands elect, counting all for every heartbeat would delay them."""
+        held = self.held()
+        for tablet in self._uncounted:
+            each = held.get(tablet)
+            counted = (each.state != DELETED, each.leads) if each is not None else (False, False)
+            before = self._counted.get(tablet, (False, False))
+            for place in (0, 1):
+                self._counts[place] += counted[place] - before[place]
+            self._counted[tablet] = counted
+            if each is None:
+                del self._counted[tablet]
+        self._uncounted = {}
+        replicas, leaders = self._counts
+        return replicas, leaders
 
     async def _run(self) -> None:
         for number in itertools.count():
             if number % FULL_EVERY == 0:
-                self._counts = None
+                self._uncounted = dict.fromkeys((*self._counted, *self.held()))
                 self.find_changes(self.held())
             self._wake.clear()
             try:
