@@ -245,9 +245,7 @@ def test_on_a_python_without_spark_the_error_says_which_python_has_it(
 # -- other Pythons -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(
-    scope="module", params=(PYTHONS[0], *(pytest.param(each, marks=pytest.mark.deep) for each in PYTHONS[1:]))
-)
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.deep) for each in PYTHONS])
 def other(
     request: pytest.FixtureRequest, wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:

@@ -18,6 +18,7 @@ from tests.cluster.conftest import REPOSITORY, SPARK_EXAMPLE
 pytestmark = pytest.mark.cluster
 
 EXAMPLES = sorted(set((REPOSITORY / "examples").glob("*.py")) - {SPARK_EXAMPLE})
+LONG = "ray_data_pipeline"
 TOGETHER = 2
 Done = subprocess.CompletedProcess[str]
 
@@ -49,7 +50,11 @@ def runs(
         yield {script: pool.submit(run, script) for script in sorted(requested)}
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(each, marks=pytest.mark.deep if each.stem == LONG else ()) for each in EXAMPLES],
+    ids=[each.stem for each in EXAMPLES],
+)
 def test_the_example_runs(runs: dict[Path, Future[Done]], script: Path) -> None:
     done = runs[script].result()
     assert done.returncode == 0, done.stderr

@@ -362,6 +362,7 @@ def test_a_command_makes_the_active_master_hand_over(deployment: Deployment) -> 
     assert journal_statuses() == ["HEALTHY"] * 3
 
 
+@pytest.mark.deep
 def test_down_and_up_restore_the_catalog(deployment: Deployment) -> None:
     deployment.require_well()
     deployment.down()
