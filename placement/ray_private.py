@@ -19,7 +19,7 @@ from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.exceptions import AuthenticationError
 
-from ebla.placement.local import worker_start
+from ebla.placement.local import setup_worker
 from ebla.storage.errors import InvalidArgument
 
 VERSIONS = ("2.60.",)
@@ -53,7 +53,7 @@ def of_local_node(parameters: Any, head: bool) -> None:
     processes that keep all cores busy."""
     check_version()
     parameters.ray_client_server_port = None
-    parameters.setup_worker_path = worker_start.__file__
+    parameters.setup_worker_path = setup_worker.__file__
     for name, port in zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True):
         setattr(parameters, name, port)
     _tell_raylet(f"--dashboard_agent_listen_port={parameters.dashboard_agent_listen_port}")

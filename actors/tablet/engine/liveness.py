@@ -118,12 +118,12 @@ class Liveness:
         # timeout at most.
         self._roused: dict[Replica, tuple[str, float]] = {}
 
-    def start(self, step: Step, stuck: Callable[[float], bool], electing: Callable[[], bool]) -> None:
+    def start(self, step: Step, stuck: Callable[[float], bool], elections: Callable[[], int]) -> None:
         """`step`: feeds an event to a replica, see Rounds.step. `stuck`: whether this server's rounds hang, so that its leaders
-        could serve nothing: then it is silent. `electing`: whether elections are under way here."""
+        could serve nothing: then it is silent. `elections`: how many are under way here."""
         self.step = step
         self.stuck = stuck
-        self.electing = electing
+        self.elections = elections
         self.world.spawn(self._run(), "liveness")
 
     # -- the stances of the replicas here
@@ -292,9 +292,9 @@ class Liveness:
         other.returned = {
             replica: at
             for replica, at in other.returned.items()
-            if now < at + self.silent_s and not _stance(replica).quiescent
+            if now < at + self.silent_s and other.led.get(replica.tablet) is not replica
         }
-        most = AMONG_ELECTIONS_MAX if self.electing() else AT_ONCE_MAX
+        most = max(AMONG_ELECTIONS_MAX, AT_ONCE_MAX - self.elections())
         some = list(islice(other.absent.values(), max(0, most - len(other.returned))))
         self._wake("returned", some)
         other.returned.update((replica, now) for replica in some)

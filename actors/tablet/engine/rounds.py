@@ -75,7 +75,7 @@ class Rounds:
     def start(self) -> None:
         self.world.spawn(self._run(), "rounds")
         self.world.spawn(self._write_log(), "log writer")
-        self.liveness.start(self.step, self._is_stuck, lambda: bool(self._begun))
+        self.liveness.start(self.step, self._is_stuck, lambda: len(self._begun))
 
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Feed one event to a replica, update its log and clients, and let it take part in the next
@@ -179,9 +179,8 @@ class Rounds:
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
-            if len(self._dirty) > ROUND_MAX:
-                await self.world.clock.sleep(0)  # others have their turn between the parts
-            replicas = [replica for replica in self._take_dirty() if replica.state == RUNNING]
+            taken = self._take_dirty()
+            replicas = [replica for replica in taken if replica.state == RUNNING]
             unsaved = [replica for replica in replicas if replica.work.is_some]
             if unsaved:
                 await self._persist(unsaved)
@@ -191,6 +190,8 @@ class Rounds:
                 await self.world.clock.sleep(0)  # the disk is at work while entries are applied
             for replica in replicas:
                 self._apply(replica)
+            if len(taken) == ROUND_MAX:
+                await self.world.clock.sleep(0)  # others have their turn between the parts
 
     def _take_dirty(self) -> list[Replica]:
         """Take the replicas of this round, those that wait longest; the next round begins at once if there are more."""

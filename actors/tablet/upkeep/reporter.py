@@ -96,7 +96,7 @@ class Reporter:
 
     def _count(self) -> tuple[int, int]:
         """How many replicas and leaders there are. While thousands elect, counting all for every heartbeat would delay them."""
-        held = self.held()
+        held = self.held() if self._uncounted else {}
         for tablet in self._uncounted:
             each = held.get(tablet)
             counted = (each.state != DELETED, each.leads) if each is not None else (False, False)

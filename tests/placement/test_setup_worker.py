@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray._private import ray_constants
 from ray._private.runtime_env.context import RuntimeEnvContext
 from ray.core.generated.common_pb2 import Language
 
-from ebla.placement.local import ray_start, worker_start
+from ebla.placement.local import ray_start, setup_worker
 
 WORKER = ["/ray/_private/workers/default_worker.py", "--node-ip-address=127.0.1.1", "--startup-token=7"]
 PLAIN = {"env_vars": {"EBLA_A": "1", "EBLA_B": "two words"}, "py_executable": sys.executable}
 
 
 def given(context: dict[str, Any], language: str = "PYTHON") -> list[str]:
-    return [*WORKER, f"--language={language}", f"{worker_start.CONTEXT}={json.dumps(context)}"]
+    return [*WORKER, f"--language={language}", f"{setup_worker.CONTEXT}={json.dumps(context)}"]
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,7 @@ def test_a_worker_gets_the_command_and_the_variables_that_rays_own_step_gives_it
     context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run: list[str] = []
+    monkeypatch.delenv("BASH_ENV", raising=False)
     monkeypatch.setattr(os, "execvp", lambda file, args: run.extend(args))
     before = dict(os.environ)
     try:
@@ -40,7 +42,7 @@ def test_a_worker_gets_the_command_and_the_variables_that_rays_own_step_gives_it
         os.environ.clear()
         os.environ.update(before)
     assert run[:2] == ["bash", "-c"]
-    found = worker_start.start_of(given(context))
+    found = setup_worker.start_of(given(context))
     assert found is not None
     assert (["exec", *found[0]], found[1]) == (shlex.split(run[2]), set_by_ray)
 
@@ -54,7 +56,7 @@ def test_a_worker_gets_the_command_and_the_variables_that_rays_own_step_gives_it
         given({**PLAIN, "py_executable": "uv run"}),
         given({**PLAIN, "env_vars": {"PATH": "/x:${PATH}"}}),
         given({**PLAIN, "unknown": 1}),
-        [*WORKER, "--language=PYTHON", f"{worker_start.CONTEXT}=no JSON"],
+        [*WORKER, "--language=PYTHON", f"{setup_worker.CONTEXT}=no JSON"],
         WORKER,
     ],
     ids=["Java", "a prefix", "an entrypoint", "a command", "a variable of others", "new", "no JSON", "none"],
@@ -64,7 +66,7 @@ def test_what_this_step_does_not_understand_is_left_to_rays_own(
 ) -> None:
     run: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *command: run.extend(command))
-    worker_start.main(arguments, {"A": "1"})
+    setup_worker.main(arguments, {"A": "1"})
     path, command, environment = run
     assert (path, command[0], command[2:], environment) == (
         sys.executable,
@@ -75,13 +77,23 @@ def test_what_this_step_does_not_understand_is_left_to_rays_own(
     assert Path(command[1]).read_text().count("exec_worker") == 1
 
 
-def test_the_step_becomes_the_worker_with_its_variables() -> None:
+def test_the_step_becomes_the_worker_with_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import os, sys; print(os.getppid(), os.environ['EBLA_A'], sys.argv[1:])"
-    arguments = ["-c", script, f"{worker_start.CONTEXT}", json.dumps(PLAIN), "--language=PYTHON", "last"]
+    monkeypatch.delenv("BASH_ENV", raising=False)
+    arguments = ["-c", script, f"{setup_worker.CONTEXT}", json.dumps(PLAIN), "--language=PYTHON", "last"]
     ran = subprocess.run(
-        [sys.executable, worker_start.__file__, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, setup_worker.__file__, *arguments], capture_output=True, text=True, check=True
     )
     assert ran.stdout == f"{os.getpid()} 1 ['last']\n"
+
+
+def test_the_file_has_the_name_by_which_ray_knows_the_step() -> None:
+    assert Path(setup_worker.__file__).name == ray_constants.SETUP_WORKER_FILENAME
+
+
+def test_the_environment_of_bash_is_left_to_rays_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASH_ENV", "/etc/modules.sh")  # which bash reads before it becomes the worker
+    assert setup_worker.start_of(given(PLAIN)) is None
 
 
 def test_ray_start_goes_on_without_the_commands_that_are_never_run() -> None:

@@ -1,10 +1,11 @@
-"""The step before each Python worker of a local cluster, instead of Ray's setup_worker.py: it sets the variables of the runtime
-environment, and becomes the worker.
+"""The step before each worker of a local cluster that has a runtime environment, instead of Ray's setup_worker.py: it sets the
+variables of the environment, and becomes the worker.
 
-Ray's own step imports all of Ray for that, 1 s of CPU for each role, task and actor that starts a process. What this step does
-not understand it leaves to Ray's: workers of other languages, containers, commands with a prefix, variables made of others.
+Ray's own step imports all of Ray for that, 1 s of CPU for each role, and each task or actor that starts a process. What this step
+does not understand it leaves to Ray's: workers of other languages, containers, commands with a prefix, variables made of others.
 
-Ray runs this file by its path. It imports nothing of ebla, and nothing of Ray.
+Ray runs this file by its path, and leaves it out where there is no environment: it knows such a step by this file's name. The file
+imports nothing of ebla, and nothing of Ray.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def start_of(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]] | Non
         return None
     variables, executable = context.pop("env_vars", None) or {}, context.pop("py_executable", None)
     executable = executable or sys.executable
-    if any(context.values()) or not os.path.isabs(executable) or not os.access(executable, os.X_OK):
+    if any(context.values()) or executable != sys.executable or "BASH_ENV" in os.environ:
         return None
     if any("$" in value for value in variables.values()):
         return None
