@@ -153,3 +153,19 @@ async def test_copies_are_counted_at_both_ends_and_tombstones_as_deleted_replica
     assert (here["tablet_replicas/deleted"], here["tablet_copies_running"]) == (0, 0)
     assert (here["tablet_copies_done"], there["tablet_copies_done"]) == (1, 0)
     assert here["tablet_copied_bytes"] == there["tablet_copy_sent_bytes"] > 50 * 100
+
+
+@simulated()
+async def test_heartbeats_count_the_replicas_and_leaders_of_now(group: Group) -> None:
+    tablets = await group.create_many(8)
+    await group.sleep(1.0)
+    await group.drop(HOSTS[0], tablets[0])
+    await entomb(group, HOSTS[0])
+    group.crash(HOSTS[1])
+    await group.sleep(1.0)
+    for host in (HOSTS[0], HOSTS[2]):
+        server = group.server(host)
+        (reporter,), held = server.reporters, server.lifecycle.all()
+        leaders = sum(each.leads for each in held.values())
+        assert reporter._count() == (sum(each.state != m.DELETED for each in held.values()), leaders)
+        assert leaders, "each took over some"
