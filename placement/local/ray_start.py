@@ -1,8 +1,7 @@
-"""`ray start` for one node of a local cluster, without the commands of Ray's that it never runs: `python -m
-ebla.placement.local.ray_start start --block ...`.
+"""`ray start` for one node of a local cluster: `python -m ebla.placement.local.ray_start start --block ...`.
 
-Ray's command line imports the commands of its state API, of jobs and of Serve before every command, and goes on without those
-that fail to import. They are three quarters of the CPU time that `ray start` takes before it starts a node: 2 to 3 s.
+Before every command Ray imports those of its state API, of jobs and of Serve, and goes on without those that fail to import. Here
+they fail at once, which saves 0.7 s of CPU for each node, and 2.4 s if Serve is installed.
 """
 
 from __future__ import annotations

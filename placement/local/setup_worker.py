@@ -29,12 +29,11 @@ def start_of(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]] | Non
     if given.get(LANGUAGE) != "PYTHON" or not isinstance(context, dict):
         return None
     variables, executable = context.pop("env_vars", None) or {}, context.pop("py_executable", None)
-    executable = executable or sys.executable
-    if any(context.values()) or executable != sys.executable or "BASH_ENV" in os.environ:
+    if any(context.values()) or executable not in (None, sys.executable) or "BASH_ENV" in os.environ:
         return None
     if any("$" in value for value in variables.values()):
         return None
-    return [executable, *rest], variables
+    return [sys.executable, *rest], variables
 
 
 def _parted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:

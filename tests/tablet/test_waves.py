@@ -200,7 +200,7 @@ def test_groups_return_to_a_server_that_answers_again_a_few_at_a_time(electing: 
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(liveness, "AT_ONCE_MAX", some)
-        patched.setattr(liveness, "AMONG_ELECTIONS_MAX", few)
+        patched.setattr(liveness, "AMONG_ELECTIONS_MIN", few)
         returned()
 
 

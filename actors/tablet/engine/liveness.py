@@ -34,9 +34,8 @@ IN_FLIGHT_MAX = 4  # liveness messages to one server
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
 AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
-AMONG_ELECTIONS_MAX = (
-    8  # of those that wake because a server has answered again: groups without a leader come first
-)
+# The least number of those that wake because a server has answered again: groups without a leader come first.
+AMONG_ELECTIONS_MIN = 8
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -69,9 +68,8 @@ class Other:
     address: str = ""
     led: dict[str, Replica] = field(default_factory=dict)
     absent: dict[str, Replica] = field(default_factory=dict)
-    returned: dict[Replica, float] = field(
-        default_factory=dict
-    )  # those that woke because it answered again, and when
+    # Those that woke because it answered again, and when.
+    returned: dict[Replica, float] = field(default_factory=dict)
     leader_changes: Changes = field(default_factory=Changes)
     taken: int = 0  # the number of its latest change that we have taken
     sent_at: float = NEVER
@@ -294,7 +292,7 @@ class Liveness:
             for replica, at in other.returned.items()
             if now < at + self.silent_s and other.led.get(replica.tablet) is not replica
         }
-        most = max(AMONG_ELECTIONS_MAX, AT_ONCE_MAX - self.elections())
+        most = max(AMONG_ELECTIONS_MIN, AT_ONCE_MAX - self.elections())
         some = list(islice(other.absent.values(), max(0, most - len(other.returned))))
         self._wake("returned", some)
         other.returned.update((replica, now) for replica in some)
