@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from ebla.actors import messages as m
-from ebla.actors.catalog_versions import older_ballot, older_catalog
+from ebla.actors.catalog_versions import CatalogVersion, older_ballot, older_catalog
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.errors import NotFound, NotRunning, Throttled
 from ebla.actors.incarnations import forgotten
@@ -111,7 +111,14 @@ class ActiveMaster:
         self.hosts = Hosts(world, catalog, scribe, *known, self.repairs, self.levels, self._wake.set)
         self.members = Members(world, options, catalog, *known, self.repairs, self.hosts, self._wake.set)
         self.appointer = Appointer(
-            world, options, catalog, scribe, *known, self.incarnations, self._require_ballots
+            world,
+            options,
+            catalog,
+            scribe,
+            *known,
+            self.incarnations,
+            self._require_newest,
+            self._require_ballots,
         )
         self.forcing = Forcing(world, catalog, scribe, *known, self.appointer)
 
@@ -159,7 +166,7 @@ class ActiveMaster:
         """Take a heartbeat. The answer acknowledges the report: all edits that follow from it are durable."""
         if request.instance.uuid in self.catalog.forgotten:
             raise forgotten(request.instance.uuid)
-        self._require_newest(request)
+        self._require_newest(request.instance.uuid, request.seen)
         if request.report is not None:
             self._require_ballots(request.instance.uuid, self._ballots(request.report))
         others = self.incarnations.all() if self.incarnations.meet(request.instance) else ()
@@ -178,15 +185,15 @@ class ActiveMaster:
             catalog=self.catalog.lineage.version,
         )
 
-    def _require_newest(self, request: m.HeartbeatRequest) -> None:
+    def _require_newest(self, uuid: str, seen: CatalogVersion | None) -> None:
         """Refuse a server that has seen changes which this catalog lacks, and stop serving.
 
-        So no request that follows from the older catalog is sent, to this server or any other.
+        So no request that follows from the older catalog is sent, to this server or any other, and none has a lease by it.
         """
-        seen, lineage = request.seen, self.catalog.lineage
+        lineage = self.catalog.lineage
         if seen is None or lineage.has(seen) or seen.start in self.options.accepts:
             return
-        self._refuse_to_serve(older_catalog(seen, lineage.version, request.instance.uuid))
+        self._refuse_to_serve(older_catalog(seen, lineage.version, uuid))
 
     def _require_ballots(self, uuid: str, ballots: dict[str, int]) -> None:
         """Refuse a server that knows a later ballot of a PacificA tablet than the catalog, and stop serving.

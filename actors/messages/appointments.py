@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.actors.catalog_versions import CatalogVersion
 from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.configuration import Configuration
 
 
 class Beacon(msgspec.Struct, frozen=True):
-    """`lease`: the number of the lease that the sender has, or wants (detector/lease.py)."""
+    """`lease`: the number of the lease that the sender has, or wants (detector/lease.py). `seen`: the version of the catalog that
+    the sender has seen; a master on an older copy gives no lease."""
 
     instance: ServerInstance
     lease: int
+    seen: CatalogVersion | None = None
 
 
 class BeaconReply(msgspec.Struct, frozen=True):

@@ -86,7 +86,7 @@ async def ready_before_durable(
     return tombstone
 
 
-@defect("mending", 100, bootstrap, "gather", seed=82)
+@defect("mending", 100, bootstrap, "gather", seed=62)
 def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
     """A start takes a former replica's entries in the shared log for the copy's."""
     for found in shared:
@@ -153,7 +153,7 @@ def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     return True
 
 
-@defect("mending", 60, LogRetention, "anchor", seed=48)
+@defect("mending", 60, LogRetention, "anchor", seed=6)
 def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 

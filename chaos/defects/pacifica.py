@@ -92,6 +92,13 @@ def lease_without_end(self: Lease, now: float, number: int) -> bool:
     return self._begun or number < self.number
 
 
+@defect("pacifica-restores", 60, Appointer, "__post_init__", seed=7)
+def lease_by_an_older_catalog(original: Any, self: Appointer) -> None:
+    """A master on an older copy of its catalog gives leases until a heartbeat comes."""
+    original(self)
+    self._require_newest = lambda uuid, seen: None
+
+
 @defect("pacifica-registers", 20, seed=1, faults=APART_FROM_ITS_GROUP)
 def stale_primary_serves() -> list[Swap]:
     """A primary whose lease was over serves again in the next lease, without a new ballot."""

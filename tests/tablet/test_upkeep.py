@@ -11,6 +11,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.server import TabletServer
+from ebla.actors.tablet.upkeep import maintenance
 from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull, TooManyFiles
@@ -63,6 +64,25 @@ async def test_a_flush_that_fails_loses_no_answer(
     await group.restart_all()
     assert [await group.write_bytes(upsert), await group.write_bytes(insert)] == first
     assert await group.get(1, 7) == [row(1, "second"), row(7, "mine")]
+
+
+@simulated(memtable_bytes=20_000)
+async def test_memtables_that_are_too_large_together_are_flushed_one_right_after_the_other(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tablets = await group.create_many(8)
+    monkeypatch.setattr(maintenance, "CHECK_S", 60.0)
+    await group.sleep(1.0)
+    for tablet in tablets:
+        await group.upsert(*[row(k, "x" * 200) for k in range(40)], tablet=tablet)
+    server = group.server(HOSTS[0])
+
+    def held() -> int:
+        return sum(replica.store.memory_bytes for replica in server.replicas.values())
+
+    assert held() > 3 * server.options.memtable_bytes
+    await until(group, lambda: held() <= server.options.memtable_bytes, "one check flushes what is too much")
+    assert server.load.memtable_bytes == held()
 
 
 @pytest.mark.parametrize("seed", range(6))

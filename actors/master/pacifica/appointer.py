@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, SILENT, Detector
+from ebla.actors.catalog_versions import CatalogVersion
 from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.incarnations import Incarnations, forgotten
 from ebla.actors.master.catalog.catalog import Catalog
@@ -46,7 +47,8 @@ class _Waiting:
 
 @dataclass(eq=False)
 class Appointer:
-    """`require_ballots`: ends this master if a server knows a later ballot of a tablet than the catalog.
+    """`require_newest`: ends this master if a server has seen a newer catalog; `require_ballots`: if a server knows a later ballot
+    of a tablet than the catalog.
 
     `ends`: the servers whose replicas were taken away in this term; `edits`: those that changed configurations, with
     `ballots` in all. `acknowledged`, `refused`: the numbers of beacons.
@@ -59,6 +61,7 @@ class Appointer:
     _views: Views
     _servers: Servers
     _incarnations: Incarnations
+    _require_newest: Callable[[str, CatalogVersion | None], None]
     _require_ballots: Callable[[str, dict[str, int]], None]
     detector: Detector = field(init=False)
     planner: Planner = field(init=False)
@@ -106,6 +109,7 @@ class Appointer:
         """Acknowledge a beacon, or say why not. The lease counts only if this answers while the master may lead."""
         instance = request.instance
         self._meet(instance)
+        self._require_newest(instance.uuid, request.seen)
         leased = self.planner.is_leased(instance)
         refused = self.detector.beacon(self._world.now(), instance, request.lease)
         if refused == ACKNOWLEDGED:

@@ -245,6 +245,7 @@ class Maintenance:
             pause_s = DISK_FULL_PAUSE_S
         self._next_flush[place] = self.world.now() + pause_s
         self.measure([replica])
+        self._flush_largest()  # waiting for the next check would flush one small memtable each time, and writers wait
 
     def _take_touched(self) -> list[Replica]:
         """The replicas that have changed since the last check, and some idle ones, whose turn it is: what keeps an idle
