@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, SILENT, Detector
 from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, SILENT, Detector
 from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.incarnations import Incarnations, forgotten
 from ebla.actors.master.catalog.catalog import Catalog
