@@ -30,7 +30,7 @@ DISK_FULL_PAUSE_S = 0.5
 
 class CatalogVersion(msgspec.Struct, frozen=True, array_like=True):
     """`catalog`: the token of the first start, which identifies the catalog; `begun`: the number of the last start, `start`
-    its token; `changes`: the count of changes of tables, tablets and servers."""
+    its token; `changes`: the count of all changes, also of nodes and sessions."""
 
     catalog: str
     begun: int

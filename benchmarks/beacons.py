@@ -17,6 +17,7 @@ import msgspec
 from benchmarks.figures import in_another_process
 from benchmarks.takeover import JOURNAL, SERVERS, image, serves, simulated, spread
 from ebla.actors import messages as m
+from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.messages.appointments import Beacon, BeaconReply
@@ -82,7 +83,7 @@ async def measured() -> Costs:
         return [m.HeartbeatRequest(each, None, report, 30, 10, 10**9, 10**8, True, space) for each in servers]
 
     def beacons(sequence: int) -> list[msgspec.Struct]:
-        return [Beacon(each, 1) for each in servers]
+        return [Beacon(each, 1, DetectorLimits().lease_s) for each in servers]
 
     await _answer(dispatcher, "heartbeat", first(0))
     await _answer(dispatcher, "beacon", beacons(0))

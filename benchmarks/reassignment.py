@@ -23,6 +23,7 @@ from benchmarks.figures import in_another_process
 from benchmarks.takeover import MASTER, NODES, OPTIONS, PEERS, Preparer, first_edit, image, serves
 from ebla.actors import messages as m
 from ebla.actors.deadlines import timeout
+from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
@@ -102,7 +103,7 @@ class Server(Role):
 
     async def _send_beacon(self) -> None:
         self.last_beacon_s = time.monotonic()
-        beacon = Beacon(self.instance, 1)
+        beacon = Beacon(self.instance, 1, DetectorLimits().lease_s)
         await self.world.network.call(MASTER, "beacon", beacon, BeaconReply, 1.0)
 
     async def _beat(self) -> None:

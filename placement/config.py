@@ -26,6 +26,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 import yaml
 
+from ebla.actors.detector.limits import DRIFT
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits, valid_nodes
 from ebla.actors.ledger.auditor.options import AuditorOptions
@@ -49,6 +50,11 @@ TABLES = (
     "replication_worker",
     "auditor",
 )
+# One role's lease is as long as the patience of others allows, so all roles must have the same.
+TIMES = {
+    "tablet_server": ("lease_s", "election_s_min", "beacon_s", "beacon_lease_s"),
+    "master": ("detector",),
+}
 
 
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,10 +184,26 @@ def validate(config: DeploymentConfig) -> None:
     masters, journals = addresses("master", config.masters or 1), addresses("journal", config.journals or 1)
     config.group_options(masters, config.journal_options(JournalId("catalog", ""), journals))
     config.journal_node_options()
-    config.tablet_server_options(masters, "host", "")
+    detector = config.master_options().detector
+    lease_s = config.tablet_server_options(masters, "host", "").beacon_lease_s
+    if not detector.outlasts(lease_s):
+        raise InvalidArgument(
+            f"master.detector.grace_s must be at least {DRIFT} times tablet_server.beacon_lease_s, or a server serves after its PacificA "
+            f"replicas were taken away; got {detector.grace_s:g} and {lease_s:g}"
+        )
     config.ledger_store_options(masters, "host")
     config.worker_options(masters, "ledger-store/host")
     config.auditor_options(masters)
+
+
+def changed_times(before: DeploymentConfig, config: DeploymentConfig) -> list[str]:
+    """The settings on which the leases of other roles rest, and that differ."""
+    return [
+        f"{table}.{key}"
+        for table, keys in TIMES.items()
+        for key in keys
+        if getattr(before, table).get(key) != getattr(config, table).get(key)
+    ]
 
 
 def _validate_masters(config: DeploymentConfig) -> None:

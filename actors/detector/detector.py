@@ -49,6 +49,9 @@ ACKNOWLEDGED = "acknowledged"
 DECIDED = "its end is being recorded"
 EARLIER = "a later incarnation of this server was seen"
 NOT_ALLOWED = "an operator has suspended the server; `ebla nodes suspend --off` ends that"
+TOO_LONG = (
+    "its lease is too long for this master's grace: give all roles the same beacon_lease_s and detector"
+)
 UNSTABLE = "the server restarts too often; it gets a lease once it has run for a while"
 
 # Why a server's replicas are taken away.

@@ -24,6 +24,10 @@ class DetectorLimits(msgspec.Struct, frozen=True, kw_only=True):
     restarts_max: int = 5
     stable_s: float = 60.0
 
+    def outlasts(self, lease_s: float) -> bool:
+        """Whether a lease of this length is over when the grace is, by any two clocks."""
+        return self.grace_s >= DRIFT * lease_s
+
     def validate(self) -> None:
         require_positive(self, self.__struct_fields__)
         if self.lease_s < 3 * self.beacon_s:
@@ -31,7 +35,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, kw_only=True):
                 f"lease_s must be at least 3 times beacon_s, or one lost beacon ends the lease; "
                 f"got {self.lease_s:g} and {self.beacon_s:g}"
             )
-        if self.grace_s < DRIFT * self.lease_s:
+        if not self.outlasts(self.lease_s):
             raise InvalidArgument(
                 f"grace_s must be at least {DRIFT} times lease_s, or a server with a slow clock serves after its "
                 f"replicas were taken away; got {self.grace_s:g} and {self.lease_s:g}"

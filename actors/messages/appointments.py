@@ -19,10 +19,11 @@ from ebla.actors.replication.configuration import Configuration
 
 class Beacon(msgspec.Struct, frozen=True):
     """`lease`: the number of the lease that the sender has, or wants (detector/lease.py). `seen`: the version of the catalog that
-    the sender has seen; a master on an older copy gives no lease."""
+    the sender has seen; a master on an older copy gives no lease. `lease_s`: how long the sender serves after an acknowledged beacon left."""
 
     instance: ServerInstance
     lease: int
+    lease_s: float
     seen: CatalogVersion | None = None
 
 

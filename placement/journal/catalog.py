@@ -27,7 +27,7 @@ from ebla.actors import deadlines
 from ebla.actors.errors import NetworkError, NotActive, NotRunning, Unavailable
 from ebla.actors.master.messages import GrowJournalReply, GrowJournalRequest
 from ebla.actors.ray_world import RayNetwork
-from ebla.placement.config import DeploymentConfig, validate
+from ebla.placement.config import DeploymentConfig, changed_times, validate
 from ebla.placement.deploy import groups, memory
 from ebla.placement.deploy.fleet import Fleet, end_actor
 from ebla.placement.deploy.roles import PlanRoles, RoleSpec, journal_of
@@ -83,7 +83,7 @@ def require_room(config: DeploymentConfig, before: Deployment | None, hosts: Seq
 
 def require_possible(before: Deployment, config: DeploymentConfig, running: Sequence[str]) -> None:
     """Refuse numbers that the existing deployment does not allow: another number of journal nodes,
-    unless there is one, and fewer masters. While actors are `running`, also more masters."""
+    unless there is one, and fewer masters. While actors are `running`, also more masters, and other times on which leases rest."""
     if before.revision == 0:
         return
     journal, masters = before.journal, len(before.masters)
@@ -105,6 +105,12 @@ def require_possible(before: Deployment, config: DeploymentConfig, running: Sequ
         raise InvalidArgument(
             f"masters is {wanted} now, but {len(running)} roles run with the former number; `ebla down`, "
             "then `ebla up` again"
+        )
+    changed = changed_times(before.config, config)
+    if running and changed:
+        raise InvalidArgument(
+            f"{', '.join(changed)} would change while {len(running)} roles run with the former settings, and leases rest on equal ones; "
+            "`ebla down`, then `ebla up` again"
         )
 
 

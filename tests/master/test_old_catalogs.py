@@ -10,6 +10,13 @@ from msgspec.structs import replace
 
 from ebla.actors import messages as m
 from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.coordination.messages import (
+    ChangeReply,
+    ChangeRequest,
+    Create,
+    OpenSessionRequest,
+    SessionReply,
+)
 from ebla.actors.master.catalog.edits import MasterBegan, ServerDraining
 from ebla.actors.master.catalog.lineage import BEGINNINGS_MAX, Lineage
 from ebla.actors.replication.health import RUNNING
@@ -99,6 +106,24 @@ def test_a_master_on_an_old_copy_deletes_nothing_and_ends_with_the_remedy(seed: 
         await until_seen(stage)
 
     play(scenario, seed, SETTINGS)
+
+
+@staged(play, 0, SETTINGS)
+async def test_a_copy_that_lacks_only_nodes_is_refused(stage: Stage) -> None:
+    await open_stage(stage)
+    request = OpenSessionRequest("session", 60_000)
+    session = (await stage.ask("open_session", request, SessionReply)).session
+    await until_seen(stage)
+    copy = stage.cluster.state(MASTER).copy()
+    create = Create("/ledgers/l", b"", sequential=True, parents=True)
+    await stage.ask("change_nodes", ChangeRequest(session, 1, 1, (create,)), ChangeReply)
+    await until_seen(stage)
+    stage.cluster.crash(MASTER)
+    stage.cluster.tolerates = lambda address, error, directory: isinstance(error, OldCopy)
+    await in_place(stage, copy)
+    await stage.until(lambda: not stage.cluster.alive(MASTER))
+    with pytest.raises(OldCopy, match="older copy of the catalog"):
+        await in_place(stage, copy)
 
 
 @staged(play, 0, SETTINGS)

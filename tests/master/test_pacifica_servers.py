@@ -7,6 +7,7 @@ import asyncio
 from ebla import aio
 from ebla.actors import messages as m
 from ebla.actors.master.messages import MoveReplicaRequest
+from ebla.actors.messages.repair import MembersReply
 from tests.master.healed import asked
 from tests.master.real_servers import OPTIONS, members_of, open_stage, role, server, table
 from tests.master.stage import MASTER, Stage, play
@@ -189,3 +190,40 @@ async def test_a_silent_server_in_maintenance_keeps_its_pacifica_replicas(stage:
     assert set(members_of(stage, tablet)) == before and members_of(stage, tablet)[down] == "pre_voter"
     await stage.maintain(down, False)
     await stage.until(lambda: whole(stage, tablet) and down not in members_of(stage, tablet), 200)
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_server_whose_lease_outlasts_the_grace_gets_none(stage: Stage) -> None:
+    await open_stage(stage, hosts=("a", "b", "c"), beacon_lease_s=12.0)
+    await stage.create("flights", buckets=1, replication="pacifica")
+    await stage.until(lambda: all(role(stage, host).leasing.refusal() for host in "abc"))
+    await asyncio.sleep(8.0)
+    for each in (role(stage, host) for host in "abc"):
+        assert "its lease is too long" in each.leasing.refusal() and not each.leasing.holds()
+        assert not any(replica.leads for replica in each.replicas.values())
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_server_without_members_may_start_again_while_its_end_is_being_recorded(stage: Stage) -> None:
+    await open_stage(stage, failed_s=6.0, seqno_s=0.5)
+    (tablet,) = await stage.tablets("flights", buckets=1, replication="pacifica")
+    await stage.until(lambda: leads(stage, tablet))
+    (spare,) = {*"abcd"} - members_of(stage, tablet).keys()
+    left = next(host for host in members_of(stage, tablet) if host != host_of(stage, tablet))
+    await stage.persist(
+        lambda: stage.ask("move_replica", MoveReplicaRequest(tablet, left, spare), MembersReply)
+    )
+    await stage.until(lambda: left not in members_of(stage, tablet))
+    await asyncio.sleep(10.0)
+    begun = asyncio.Event()
+
+    async def started_again() -> None:
+        await stage.cluster.restart(server(left))
+        await asyncio.sleep(0.3)  # its first beacon comes
+        begun.set()
+
+    stage.cluster.crash(server(left))
+    stage.points.acts["master.appoint.before_edit"] = started_again
+    await begun.wait()
+    await asyncio.sleep(5.0)
+    assert stage.cluster.alive(MASTER) and role(stage, left).running

@@ -89,7 +89,7 @@ class ToyPacificaServer(ToyTabletServer):
 
     async def _send_beacon(self, number: int, sent_at: float) -> None:
         try:
-            beacon = Beacon(self.instance, number)
+            beacon = Beacon(self.instance, number, LIMITS.lease_s)
             reply = await self.world.network.call(MASTER, "beacon", beacon, BeaconReply, LIMITS.lease_s)
         except (NetworkError, NotActive, NotRunning, Throttled):
             return

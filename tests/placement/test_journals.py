@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ebla.actors.errors import Unavailable
@@ -119,6 +121,17 @@ def test_masters_are_added_only_while_no_role_runs() -> None:
         with pytest.raises(InvalidArgument, match="`ebla down`, then `ebla up`"):
             catalog.require_possible(before, wanted, ["master/0"])
     catalog.require_possible(deployment(3, 3), wanted, ["master/0"])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"tablet_server": {"beacon_lease_s": 3.5}}, {"master": {"detector": {"grace_s": 9.0}}}]
+)
+def test_times_on_which_leases_rest_change_only_while_no_role_runs(settings: dict[str, Any]) -> None:
+    before = deployment(1, 1)
+    wanted = configure({"name": "t", "masters": 1, "journals": 1, **settings})
+    catalog.require_possible(before, wanted, [])
+    with pytest.raises(InvalidArgument, match=r"would change while 1 roles run .* `ebla down`"):
+        catalog.require_possible(before, wanted, ["tablet-server/a"])
 
 
 def test_a_journal_of_one_node_grows_while_the_deployment_runs() -> None:

@@ -150,7 +150,8 @@ class Catalog:
         """Apply edits, which must be durable. Replaying the same edits gives an equal catalog."""
         for edit in edits:
             _APPLY[type(edit)](self, edit)
-            self.lineage.changes += type(edit) not in _UNCOUNTED
+            # A catalog that is made of its copy in the journal has not applied the edits with the copy, and must have the same count.
+            self.lineage.changes += type(edit) is not e.CatalogWritten
 
     def _table_created(self, edit: e.TableCreated) -> None:
         assert edit.table not in self.tables and edit.name not in self.names, edit.table
@@ -403,9 +404,6 @@ def _mark(marked: dict[str, None], edit: e.ServerDraining | e.ServerMaintained |
     else:
         del marked[edit.address]
 
-
-# A catalog that is made of its copy in the journal has not applied the edits with the copy, and must have the same count.
-_UNCOUNTED = (*coordination.KINDS, e.CatalogWritten)
 
 _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.TableCreated: Catalog._table_created,

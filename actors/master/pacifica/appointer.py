@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ebla.actors.catalog_versions import CatalogVersion
-from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, SILENT, Detector
+from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, SILENT, TOO_LONG, Detector
 from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.incarnations import Incarnations, forgotten
 from ebla.actors.master.catalog.catalog import Catalog
@@ -111,7 +111,9 @@ class Appointer:
         self._meet(instance)
         self._require_newest(instance.uuid, request.seen)
         leased = self.planner.is_leased(instance)
-        refused = self.detector.beacon(self._world.now(), instance, request.lease)
+        limits, now = self._options.detector, self._world.now()
+        suits = limits.outlasts(request.lease_s)
+        refused = self.detector.beacon(now, instance, request.lease) if suits else TOO_LONG
         if refused == ACKNOWLEDGED:
             refused = ""
             self.acknowledged += 1
@@ -236,7 +238,8 @@ class Appointer:
         for end in self._plan.ends:
             self.detector.ended(end)
             if end.reason == SILENT and not self.planner.is_member(end.uuid):
-                self.detector.leave(end.uuid)
+                if self.detector.has_ended(end.uuid):  # not if it has started again since the decision
+                    self.detector.leave(end.uuid)
             elif end.reason != NEW:
                 self.ends += 1
                 log.warning("server %s has ended (%s), and its PacificA replicas too", end.uuid, end.reason)

@@ -125,10 +125,8 @@ class Leasing:
 
     async def _beat(self, master: str, number: int) -> None:
         """Send one beacon. An answer after lease_s would be worth nothing, so the calls under way are few."""
-        beacon, sent_at = (
-            Beacon(self.identity.instance, number, self.identity.catalog.version),
-            self.world.now(),
-        )
+        seen, sent_at = self.identity.catalog.version, self.world.now()
+        beacon = Beacon(self.identity.instance, number, self.limits.lease_s, seen)
         try:
             reply = await self.world.network.call(master, "beacon", beacon, BeaconReply, self.limits.lease_s)
         except NotActive:

@@ -118,7 +118,7 @@ def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak, total: i
             if report.violation:
                 ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
                 ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
-            progress.step(f"{done.answered:,} operations", done.runs, total)
+            progress.step(f"{done.runs:,} runs, {done.answered:,} operations", done.runs, total)
 
 
 def _shrink_failed(ui: Ui, done: Soak, keep: Path) -> None:
