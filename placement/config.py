@@ -26,7 +26,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 import yaml
 
-from ebla.actors.detector.limits import DRIFT
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits, valid_nodes
 from ebla.actors.ledger.auditor.options import AuditorOptions
@@ -184,13 +183,13 @@ def validate(config: DeploymentConfig) -> None:
     masters, journals = addresses("master", config.masters or 1), addresses("journal", config.journals or 1)
     config.group_options(masters, config.journal_options(JournalId("catalog", ""), journals))
     config.journal_node_options()
-    detector = config.master_options().detector
-    lease_s = config.tablet_server_options(masters, "host", "").beacon_lease_s
-    if not detector.outlasts(lease_s):
+    servers = config.tablet_server_options(masters, "host", "")
+    try:
+        msgspec.structs.replace(config.master_options().detector, lease_s=servers.beacon_lease_s).validate()
+    except InvalidArgument as error:
         raise InvalidArgument(
-            f"master.detector.grace_s must be at least {DRIFT} times tablet_server.beacon_lease_s, or a server serves after its PacificA "
-            f"replicas were taken away; got {detector.grace_s:g} and {lease_s:g}"
-        )
+            f"master.detector, with lease_s as tablet_server.beacon_lease_s: {error}"
+        ) from error
     config.ledger_store_options(masters, "host")
     config.worker_options(masters, "ledger-store/host")
     config.auditor_options(masters)

@@ -312,6 +312,11 @@ def producer_name(given: Any) -> str:
 
 def settings_of(**given: Any) -> LogSettings:
     """The settings; None stands for the default. Raises InvalidArgument."""
-    made = LogSettings(**{name: value for name, value in given.items() if value is not None})
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        chosen[name] = (
+            check_deadline(value, name) if name in ("retain_s", "roll_s") else check_int(name, value, 1)
+        )
+    made = LogSettings(**chosen)
     made.validate()
     return made

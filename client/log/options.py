@@ -7,7 +7,6 @@ import msgspec
 from ebla.actors.ledger import metadata as meta
 from ebla.errors import LogFenced as LogFenced
 from ebla.errors import RecordsTrimmed as RecordsTrimmed
-from ebla.storage.errors import InvalidArgument
 
 ENSEMBLE, WRITE_QUORUM, ACK_QUORUM = 3, 3, 2
 ROLL_BYTES, ROLL_S = 64 << 20, 3600.0
@@ -29,7 +28,3 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         meta.check_quorums(self.ensemble, self.write_quorum, self.ack_quorum)
-        for name in ("retain_s", "retain_bytes", "roll_bytes", "roll_s"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InvalidArgument(f"{name} must be greater than zero, not {value}")

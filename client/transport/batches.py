@@ -59,14 +59,14 @@ def encode_batch(
     values: list[bytes],
 ) -> bytes:
     client, sequence = request
-    digest = rows_digest(keys, values)
+    digest = rows_digest(kind, columns, keys, values)
     return _encode(RowBatch(client, sequence, first_incomplete, kind, version, digest, keys, values, columns))
 
 
 def encode_columnar(version: int, request: WriteId, first_incomplete: int, kind: int, rows: bytes) -> bytes:
     """As `encode_batch`, of rows in columns."""
     client, sequence = request
-    digest = xxhash.xxh3_64_intdigest(rows)
+    digest = xxhash.xxh3_64_intdigest(rows, kind)
     return _encode(RowBatch(client, sequence, first_incomplete, kind, version, digest, [], [], (), rows))
 
 

@@ -33,6 +33,7 @@ from ebla.storage.arrow_types import column_of
 from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import nested_values
+from ebla.storage.rows.convert import to_decimals
 
 NULLS = pa.array(["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>", "NaT"])
 _FLOAT_NULLS = NULLS.filter(pa.array([text not in ("NaN", "nan") for text in NULLS.to_pylist()]))
@@ -142,7 +143,7 @@ def _conversion(kind: pa.DataType, json: bool) -> tuple[str | None, Convert]:
     if pt.is_floating(kind):
         return _FLOAT, _floats
     if pt.is_decimal(kind):
-        return _NUMBER, lambda text, kind: text.cast(kind)
+        return _NUMBER, to_decimals
     if pt.is_boolean(kind):
         return r"(?i)^(true|false|0|1)$", lambda text, kind: pc.utf8_lower(text).cast(kind)
     if pt.is_date(kind):

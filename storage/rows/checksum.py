@@ -143,9 +143,9 @@ def bridge(seed: int, residue: int = RESIDUE) -> bytes:
     return ((residue ^ _FLIP) ^ int(_undo(np.array([seed ^ _FLIP], np.uint32))[0])).to_bytes(4, "little")
 
 
-def rows_digest(keys: list[bytes], values: list[bytes]) -> int:
-    """xxh3-64 over the counts, the lengths and the bytes of a request's rows."""
-    hasher = xxhash.xxh3_64()
+def rows_digest(kind: int, columns: tuple[str, ...], keys: list[bytes], values: list[bytes]) -> int:
+    """xxh3-64 over what a request does: its kind, its columns, and the counts, the lengths and the bytes of its rows."""
+    hasher = xxhash.xxh3_64(repr((kind, columns)).encode())
     for part in (keys, values):
         hasher.update(array("Q", [len(part), *map(len, part)]))
         hasher.update(b"".join(part))

@@ -304,8 +304,8 @@ def _durations(column: Column, array: pa.Array) -> pa.Array:
 
 
 def _exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pt.is_decimal(kind) and pt.is_integer(array.type):
-        array = array.cast(pa.decimal128(20, 0))
+    if pt.is_decimal(kind):
+        return to_decimals(array.cast(pa.decimal128(20, 0)) if pt.is_integer(array.type) else array, kind)
     if pt.is_floating(kind) and pt.is_integer(array.type):
         return _exact_floats(array, kind)
     made = array.cast(kind)
@@ -314,6 +314,16 @@ def _exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         if pc.any(infinite).as_py():
             raise InvalidArgument("the value is too large for a float")
     return made
+
+
+def to_decimals(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast decimals, or texts, to a decimal type. Raises ArrowInvalid if a value does not fit.
+
+    Arrow moves the point within 128 bits, and keeps what is left of a value that becomes too large. In 256 bits none does.
+    """
+    if pt.is_decimal256(array.type) and kind.scale > array.type.scale:
+        array = array.cast(pa.decimal128(38, array.type.scale))  # the digits stay: one with more does not fit
+    return array.cast(pa.decimal256(76, kind.scale)).cast(kind)
 
 
 def _exact_floats(array: pa.Array, kind: pa.DataType) -> pa.Array:

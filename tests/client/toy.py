@@ -261,12 +261,12 @@ class ToyServer(ToyRole):
         if batch.sequence < tablet.floors.get(batch.client, 0):
             raise errors.StaleRequest("the answer is gone")
         if batch.columnar:
-            assert batch.digest == xxhash.xxh3_64_intdigest(batch.columnar)
+            assert batch.digest == xxhash.xxh3_64_intdigest(batch.columnar, batch.kind)
             columnar(tablet.codec, batch, tablet.seed).check()
             keys, values = packed(tablet.codec, batch, tablet.seed)
             batch = msgspec.structs.replace(batch, keys=keys, values=values)
         else:
-            assert batch.digest == checksum.rows_digest(batch.keys, batch.values)
+            assert batch.digest == checksum.rows_digest(batch.kind, batch.columns, batch.keys, batch.values)
         if batch.values:
             checksum.verify([k + v for k, v in zip(batch.keys, batch.values, strict=True)], tablet.seed)
         tablet.applied.append(batch)

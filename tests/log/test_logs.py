@@ -385,8 +385,12 @@ def test_mistakes_get_one_clear_error() -> None:
             await db.create_log("a/b")
         with pytest.raises(InvalidArgument, match="ensemble >= write_quorum"):
             await db.create_log("a", ensemble=2)
-        with pytest.raises(InvalidArgument, match="retain_s must be greater than zero"):
+        with pytest.raises(InvalidArgument, match="retain_s must be positive"):
             await db.create_log("a", retain_s=-1.0)
+        with pytest.raises(InvalidArgument, match="retain_bytes must be a whole number"):
+            await db.create_log("a", retain_bytes=10 * 1e9)
+        with pytest.raises(InvalidArgument, match="retain_s is a number of seconds"):
+            await db.create_log("a", retain_s="7d")
         log = await db.create_log("many", ensemble=5, write_quorum=3, ack_quorum=2)
         with pytest.raises(NotEnoughStores, match="there are 4"):
             await log.writer()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -255,6 +256,30 @@ def test_a_float_that_may_be_a_rounded_integer_is_refused_with_the_forms_that_ke
         assert (raised.value.column, raised.value.row) == ("v", 2)
     with pytest.raises(InvalidArgument, match=r"'v\[\]', row 1"):
         convert.to_array(column(pa.list_(kind)), pa.array([[], [2.0**60]]))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pa.array([1, None, 4 * 10**20], pa.decimal128(38, 0)),
+        pa.array([Decimal("1.25"), None, Decimal("4e20")], pa.decimal128(38, 2)),
+        pa.array([1, None, 4 * 10**20], pa.decimal256(76, 0)),
+        pa.array([1, None, 4 * 10**57], pa.decimal256(76, 0)),
+        pl.Series([Decimal(1), None, Decimal("4e20")], dtype=pl.Decimal(38, 0)),
+    ],
+)
+def test_a_decimal_that_is_too_large_with_the_columns_scale_is_refused(given: Any) -> None:
+    """Arrow would move the point and keep the low 128 bits: another value."""
+    with pytest.raises(InvalidArgument, match=r"column 'v', row 2: .* 18 of them after the point"):
+        convert.to_array(column(pa.decimal128(38, 18)), given)
+    nested = pa.array([[], [7]], pa.list_(pa.int8()))
+    with pytest.raises(InvalidArgument, match=r"column 'v\[\]', row 1"):
+        convert.to_array(column(pa.list_(pa.decimal128(38, 38))), nested)
+    fits = convert.to_array(column(pa.decimal128(38, 18)), given[:2])
+    assert fits.to_pylist() == [
+        Decimal(given[0] if isinstance(given[0], Decimal) else given[0].as_py()),
+        None,
+    ]
 
 
 def test_decimals_without_a_scale_are_taken_as_integers() -> None:

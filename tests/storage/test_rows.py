@@ -302,20 +302,23 @@ def test_contradictory_offsets_are_refused(
         rows.decode([key + good, key + bad], SEED)
 
 
-def test_the_digest_depends_on_the_borders_of_keys_and_values() -> None:
+def test_the_digest_depends_on_the_kind_the_columns_and_the_borders_of_keys_and_values() -> None:
     digests = [
-        checksum.rows_digest(keys, values)
-        for keys, values in (
-            ([b"ab"], [b"c"]),
-            ([b"a"], [b"bc"]),
-            ([b"a", b"b"], [b"c"]),
-            ([b"a", b"b", b"c"], []),
-            ([b"ab", b"c"], []),
-            ([], [b"ab", b"c"]),
+        checksum.rows_digest(kind, columns, keys, values)
+        for kind, columns, keys, values in (
+            (0, (), [b"ab"], [b"c"]),
+            (0, (), [b"a"], [b"bc"]),
+            (0, (), [b"a", b"b"], [b"c"]),
+            (0, (), [b"a", b"b", b"c"], []),
+            (0, (), [b"ab", b"c"], []),
+            (0, (), [], [b"ab", b"c"]),
+            (1, (), [b"ab"], [b"c"]),
+            (0, ("a",), [b"ab"], [b"c"]),
+            (0, ("b",), [b"ab"], [b"c"]),
         )
     ]
     assert len(set(digests)) == len(digests)
-    assert checksum.rows_digest([b"ab"], [b"c"]) == digests[0] < 2**64
+    assert checksum.rows_digest(0, (), [b"ab"], [b"c"]) == digests[0] < 2**64
 
 
 # -- limits ---------------------------------------------------------------------------------------------------

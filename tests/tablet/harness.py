@@ -255,7 +255,7 @@ class Group:
         else:
             pairs = [codec.encode_row(r, seed) for r in rows]
             keys, values = [k for k, _ in pairs], [v for _, v in pairs]
-        digest = checksum.rows_digest(keys, values)
+        digest = checksum.rows_digest(kind, columns, keys, values)
         version = SCHEMA.version
         return msgspec.msgpack.encode(
             m.RowBatch(client, sequence, first_incomplete, kind, version, digest, keys, values, columns)

@@ -220,7 +220,9 @@ async def test_rows_with_another_layout_than_their_batch_are_refused_before_the_
     await group.alter(Alteration(ADDED))
     codec = RowCodec(ADDED)
     key, value = codec.encode_row({"k": 1}, checksum.seed(TABLET))
-    batch = m.RowBatch(CLIENT, 900, 0, m.UPSERT, 0, checksum.rows_digest([key], [value]), [key], [value])
+    batch = m.RowBatch(
+        CLIENT, 900, 0, m.UPSERT, 0, checksum.rows_digest(m.UPSERT, (), [key], [value]), [key], [value]
+    )
     with pytest.raises(errors.InvalidArgument, match="other layouts"):
         await group.write_bytes(msgspec.msgpack.encode(batch))
     await group.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(batch, schema_version=1)))

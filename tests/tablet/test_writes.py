@@ -57,6 +57,18 @@ async def test_a_request_id_with_other_rows_is_refused(group: Group) -> None:
 
 
 @simulated()
+async def test_a_request_id_with_another_verb_or_other_columns_is_refused(group: Group) -> None:
+    await group.upsert(row(1, "a", 5))
+    await group.write(m.UPDATE, [{"k": 1, "v": None}], columns=("v",), sequence=7)
+    with pytest.raises(errors.RequestReused, match="for another change of them"):
+        await group.write(m.UPDATE, [{"k": 1, "n": None}], columns=("n",), sequence=7)
+    await group.write(m.INSERT, [row(1, "b")], sequence=8)
+    with pytest.raises(errors.RequestReused):
+        await group.write(m.UPSERT, [row(1, "b")], sequence=8)
+    assert await group.get(1) == [row(1, None, 5)]
+
+
+@simulated()
 async def test_a_request_that_its_client_gave_up_is_refused_as_stale(group: Group) -> None:
     await group.upsert(row(1, "a"), sequence=1)
     await group.upsert(row(1, "b"), sequence=2, first_incomplete=2)

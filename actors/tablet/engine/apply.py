@@ -77,7 +77,7 @@ class Rows:
         if answer is not None:
             if answer.digest != batch.digest:
                 return RequestReused(
-                    f"request {batch.client.hex()}/{batch.sequence} was used before with other rows; "
+                    f"request {batch.client.hex()}/{batch.sequence} was used before with other rows, or for another change of them; "
                     "take a fresh sequence for each batch"
                 )
             return answer if answer.refusal is None else _refused_before(batch, from_triple(answer.refusal))

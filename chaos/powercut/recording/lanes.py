@@ -52,6 +52,7 @@ def encode_batch(tablet: str, client: bytes, sequence: int, kind: int, rows: Seq
         codec = PATCH_CODEC if kind == UPDATE else CODEC
         chosen = ("k", *PATCH_COLUMNS) if kind == UPDATE else COLUMNS
         values = [codec.encode_row({name: row[name] for name in chosen}, seed)[1] for row in rows]
+    columns = PATCH_COLUMNS if kind == UPDATE else ()
     return _encode(
         RowBatch(
             client=client,
@@ -59,10 +60,10 @@ def encode_batch(tablet: str, client: bytes, sequence: int, kind: int, rows: Seq
             first_incomplete=max(0, sequence - ANSWERS_KEPT),
             kind=kind,
             schema_version=CODEC.schema.version,
-            digest=checksum.rows_digest(keys, values),
+            digest=checksum.rows_digest(kind, columns, keys, values),
             keys=keys,
             values=values,
-            columns=PATCH_COLUMNS if kind == UPDATE else (),
+            columns=columns,
         )
     )
 
