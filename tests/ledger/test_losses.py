@@ -92,3 +92,12 @@ def test_a_new_auditor_settles_first_and_continues_the_timers_of_the_one_before(
     assert found.due_at(5.0) == 10.0, "the delay of the other is over"
     found = losses(60.0, 10.0, d=-40.0)
     assert found.due_at(0.0) == 20.0
+
+
+def test_a_store_that_an_auditor_before_has_audited_does_not_shorten_the_delay_of_another() -> None:
+    found = losses(60.0, 10.0, c=-1000.0)
+    found.on_stores(5.0, KNOWN, ["a", "b"])
+    assert found.due_at(5.0) == 10.0 and found.to_audit(10.0) == ["c"]
+    found.on_audited(11.0, ["c"])
+    assert found.due_at(11.0) == 65.0 and found.to_audit(64.0) == []
+    assert found.to_audit(65.0) == ["c", "d"]

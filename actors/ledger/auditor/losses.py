@@ -3,7 +3,7 @@
     lost       a store that registered once, and does not run
     fresh      a lost store that no audit has seen yet
     one        a fresh store may return within the delay; then nothing is done
-    several    two fresh stores: an audit is due at once
+    several    two fresh stores that may return yet: an audit is due at once
     forced     a trigger, a delay that is set to its present value, or the first delay of 0: an audit is due at once
     leaving    the host of a store is being decommissioned: an audit is due at once, and again as long as a ledger names the store
     disabled   nothing is due; losses are noticed, and what was due is due when repairs are enabled again
@@ -94,13 +94,21 @@ class Losses:
         fresh = self.fresh
         if not fresh:
             return None
-        at = self.lost[fresh[0]] + self.delay_s if len(fresh) == 1 else now
+        at = now if self._several(now) else min(self.lost[store] for store in fresh) + self.delay_s
         return max(at, self._settle_until)
+
+    def _several(self, now: float) -> bool:
+        """Whether two fresh stores are lost that may return. One that is lost for longer than the delay says nothing about another:
+        an auditor before may have audited it."""
+        return sum(now < self.lost[store] + self.delay_s for store in self.fresh) > 1
 
     def to_audit(self, now: float) -> list[str]:
         """The lost stores that an audit marks now; one that may return yet is not marked because another store leaves."""
         at = self._loss_due_at(now)
-        return list(self.lost) if self._forced or (at is not None and at <= now) else []
+        if self._forced or (at is not None and at <= now and self._several(now)):
+            return list(self.lost)
+        due = at is not None and at <= now
+        return [store for store in self.lost if due and now >= self.lost[store] + self.delay_s]
 
     def is_due(self, now: float) -> bool:
         at = self.due_at(now)
