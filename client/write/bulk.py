@@ -103,7 +103,8 @@ class BulkWrite:
         self._cuttings: dict[int, Cutting] = {}
         self._held: dict[str, list[BatchUnit]] = {}  # by target server, until there is enough for a call
         self._groups: dict[Route, str] = {}  # ordered: one group for a tablet, even if its leader changes
-        self._chains: dict[Route, deque[BatchUnit]] = {}  # ordered: units that wait for the one in flight
+        self._chains: dict[Route, deque[BatchUnit]] = {}  # units that wait for the one in flight
+        self._begun: dict[Route, None] = {}  # tablets that have answered a batch
         self._sent: dict[BatchUnit, None] = {}
         self._unanswered_bytes = 0
         self._progress: asyncio.Future[None] | None = None
@@ -281,13 +282,14 @@ class BulkWrite:
         for unit in self._held.pop(target):
             self._sent[unit] = None
             unit.kind = kind
-            if not self._ordered:
-                self._enqueue(unit)
-            elif unit.route in self._chains:
+            if unit.route in self._chains:
                 self._chains[unit.route].append(unit)
-            else:
+                continue
+            # A call that is repeated after an alteration has other batches, of which only the first one of a tablet has the same
+            # request id for sure. It is refused, before the others would be applied again.
+            if self._ordered or (self.write_id is not None and unit.route not in self._begun):
                 self._chains[unit.route] = deque()
-                self._enqueue(unit)
+            self._enqueue(unit)
 
     def _enqueue(self, unit: BatchUnit) -> None:
         unit.deadline = (self.client.world.clock.monotonic() + self.deadline_s, self.deadline_s)
@@ -316,6 +318,7 @@ class BulkWrite:
     def answered(self, unit: BatchUnit, result: WriteResult) -> None:
         self.applied += len(unit.positions) - len(result.rejected)
         self._tries.carried_out()
+        self._begun[unit.route] = None
         self.rejected += rejected_positions(unit.positions, result.rejected)
         self._finished(unit)
 
@@ -329,11 +332,13 @@ class BulkWrite:
         self._unanswered_bytes -= unit.size
         chain = self._chains.get(unit.route)
         if chain is not None:
-            if chain and self.error is None:
+            if chain and self._ordered and self.error is None:
                 self._enqueue(chain.popleft())
             else:
-                self._drop(chain)
                 del self._chains[unit.route]
+                for following in chain if self.error is None else ():
+                    self._enqueue(following)
+                self._drop(chain if self.error is not None else ())
         if self._progress is not None and not self._progress.done():
             self._progress.set_result(None)
 

@@ -11,8 +11,8 @@ import pytest
 
 import ebla
 from ebla import aio
-from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TableDropped, TimedOut
-from ebla.options import Written
+from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, RequestReused, TableDropped, TimedOut
+from ebla.options import WriteId, Written
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.toy import HOSTS, address
@@ -111,6 +111,19 @@ async def test_key_columns_are_renamed_with_their_partitioning(stage: Stage) -> 
     assert await stale.delete([{"id": 7}]) == Written(1)
     assert await table.get({"number": 7}) is None
     assert await table.scan(where=ebla.col("number") == 8).count() == 1
+
+
+@on_real_roles
+async def test_a_call_repeated_after_an_alteration_is_refused_and_changes_nothing(stage: Stage) -> None:
+    table, data, own = await stage.table(buckets=2), arrow(5000, width=50), WriteId(b"j" * 16, 0)
+    assert await table.upsert(data, write_id=own) == Written(5000)
+    await table.update(pa.table({"id": data["id"], "n": pa.array([-7] * 5000, SCHEMA.field("n").type)}))
+    await table.alter().add_column("x", pa.int64(), default=1).apply()
+    again = await stage.client("retry").table("t")
+    with pytest.raises(RequestReused) as refused:
+        await again.upsert(data, write_id=own)
+    assert "0 rows of the call were applied" in str(refused.value.__notes__)
+    assert {row["n"] for row in await everything(again)} == {-7}
 
 
 @on_real_roles
