@@ -228,6 +228,7 @@ class Maintenance:
             for replica in self.replicas.values()
             if replica.state == RUNNING
             and replica.tablet in self._measured
+            and replica.tablet not in self.load.hung  # its compaction may hang, and then no flush begins
             and self._next_flush.get(self._measured[replica.tablet].place, 0.0) <= now
         ]
         largest = max(free, key=lambda replica: replica.store.memory_bytes, default=None)
@@ -237,7 +238,7 @@ class Maintenance:
             self.world.spawn(self._flush_beside(largest, place), f"flush of {largest.tablet}")
 
     async def _flush_beside(self, replica: Replica, place: str) -> None:
-        pause_s = 0.0
+        pause_s, before = 0.0, replica.store.flushed
         try:
             await self.flush_if_running(replica)
         except (DiskFull, TooManyFiles):
@@ -245,7 +246,8 @@ class Maintenance:
             pause_s = DISK_FULL_PAUSE_S
         self._next_flush[place] = self.world.now() + pause_s
         self.measure([replica])
-        self._flush_largest()  # waiting for the next check would flush one small memtable each time, and writers wait
+        if replica.store.flushed != before:  # not if its disk hangs, or it is gone
+            self._flush_largest()  # waiting for the next check would flush one small memtable each time, and writers wait
 
     def _take_touched(self) -> list[Replica]:
         """The replicas that have changed since the last check, and some idle ones, whose turn it is: what keeps an idle
