@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values
+DEFAULT_BYTES_MAX = 4096  # of a column that is added; it appears in every stored row that is read
 KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; ebla uses the rest
 ROW_BYTES_MAX = 1 << 20
 BUCKETS_MAX = 4096

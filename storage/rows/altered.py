@@ -16,7 +16,7 @@ from ebla.storage.columns import Column, FormerName, require_within
 from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows import convert
 from ebla.storage.rows.alteration import AddColumn, Change, DropColumn, RenameColumn
-from ebla.storage.schema import Hash, Partitioning, Range, TableSchema
+from ebla.storage.schema import DEFAULT_BYTES_MAX, Hash, Partitioning, Range, TableSchema
 
 VERSIONS_MAX = 60_000  # a row has two bytes for the number of its layout
 COLUMNS_EVER_MAX = 600  # including dropped ones, because rows with them must be read
@@ -75,6 +75,12 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
         raise invalid_column(
             given.name,
             "may not be null, and stored rows have no value for it; give a default, or make it nullable",
+        )
+    if (size := len(given.default or b"")) > DEFAULT_BYTES_MAX:
+        raise invalid_column(
+            given.name,
+            f"has a default of {size} bytes, and {DEFAULT_BYTES_MAX} are allowed: every stored row is read with it; make the column "
+            "nullable, and take null for the default",
         )
     number = 1 + max(column.id for column in (*schema.columns, *schema.former))
     column = replace(given, id=number, since=schema.version, until=0, names=())

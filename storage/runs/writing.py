@@ -114,7 +114,7 @@ def step(reader: RunReader, chosen: Merge, after: bytes | None, number: int) -> 
     """Merge the range behind `after`. Raises Corruption."""
     codec = reader.codec
     inputs = inputs_of(reader.directory, chosen, after)
-    upto = _end(inputs, after)
+    upto = _end(inputs, after, codec)
     sources = []
     for tier in reversed(Directory(inputs, {}, 0, 0).tiers):
         parts = [part for run in tier.runs for part in _range(reader, run, after, upto)]
@@ -147,9 +147,17 @@ def with_step(before: Directory, done: Step) -> Directory:
     return Directory(runs, found, before.index, following)
 
 
-def _end(inputs: Sequence[Run], after: bytes | None) -> bytes | None:
-    """The last key of the next range; None for all that is left."""
-    blocks = [place for run in inputs for place in zip(run.lasts, run.sizes, strict=True)]
+def _end(inputs: Sequence[Run], after: bytes | None, codec: RowCodec) -> bytes | None:
+    """The last key of the next range; None for all that is left. Rows count with the defaults of columns that were added since."""
+    added = {
+        run.layout: sum(len(each.default or b"") for each in codec.schema.columns if each.since > run.layout)
+        for run in inputs
+    }
+    blocks = [
+        (last, size + rows * added[run.layout])
+        for run in inputs
+        for last, rows, size in zip(run.lasts, run.counts, run.sizes, strict=True)
+    ]
     total = 0
     for last, size in sorted(place for place in blocks if after is None or place[0] > after):
         total += size

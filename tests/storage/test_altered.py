@@ -80,6 +80,10 @@ def test_a_renamed_key_column_is_renamed_in_key_and_partitioning() -> None:
         ([AddColumn(Column("w", "tuple"))], "unknown type 'tuple'"),
         ([AddColumn(Column("w", "map"))], "the fields of a map are"),
         ([AddColumn(Column("w", "int32", default=b"123"))], "no default"),
+        (
+            [AddColumn(Column("w", "string", default=b"x" * 4097))],
+            "a default of 4097 bytes, and 4096 are allowed",
+        ),
         ([AddColumn(Column("w", "string", default=b"\xff"))], "no default"),
         ([RenameColumn("n", "")], "1 to 256 characters"),
         ([AddColumn(column(f"c{n}", pa.int8())) for n in range(300)], "1 to 300 columns"),

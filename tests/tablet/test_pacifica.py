@@ -263,6 +263,21 @@ async def test_orders_for_others_are_refused(group: PacificaGroup) -> None:
 
 
 @pacifica()
+async def test_no_copy_begins_at_a_primary_whose_ballot_is_not_on_its_disk(group: PacificaGroup) -> None:
+    """It may forget that it led the ballot, and lead it again: the copy would have entries that others replace."""
+    await group.upsert(row(1))
+    assert (await group.begin_session(A, B)).term == 1
+    group.disk(A).fill()
+    group.isolate(C)
+    await until(group, lambda: group.core(A).term == 2, "the silent secondary has lost its vote")
+    with pytest.raises(errors.Unavailable, match=r"term 2 of tablet \w+ is not on the disk yet"):
+        await group.begin_session(A, B)
+    group.disk(A).free()
+    await group.sleep(2.0)
+    assert (await group.begin_session(A, B)).term == group.core(A).term
+
+
+@pacifica()
 async def test_a_process_that_has_declined_to_lead_never_leads_in_that_ballot(group: PacificaGroup) -> None:
     """The master may have appointed another since; the order may be doubled and late, and the replica may run by then."""
     await group.upsert(row(1))

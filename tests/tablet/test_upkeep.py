@@ -12,6 +12,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.tablet.upkeep import maintenance
+from ebla.actors.tablet.upkeep.maintenance import FROZEN_MAX
 from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull, TooManyFiles
@@ -83,6 +84,17 @@ async def test_memtables_that_are_too_large_together_are_flushed_one_right_after
     assert held() > 3 * server.options.memtable_bytes
     await until(group, lambda: held() <= server.options.memtable_bytes, "one check flushes what is too much")
     assert server.load.memtable_bytes == held()
+
+
+@simulated()
+async def test_memtables_that_scans_freeze_are_flushed_before_reads_visit_many(group: Group) -> None:
+    most = 0
+    for k in range(100):
+        await group.upsert(row(k))
+        assert (await group.scan()).num_rows == k + 1
+        most = max(most, *(len(group.replica(host).store.frozen) for host in HOSTS))
+        await group.sleep(0.02)
+    assert FROZEN_MAX < most <= FROZEN_MAX + 5
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -36,7 +36,7 @@ from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
 from ebla.actors.ledger.store.visits import Visits
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
-from ebla.storage.errors import DiskFailed, DiskFull, EblaError
+from ebla.storage.errors import DiskFailed, DiskFull, EblaError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -386,6 +386,10 @@ class LedgerStore(Role):
                     break
                 except DiskFull as error:
                     log.warning("%s: ledger %d is deleted later: %s", self.world.address, ledger, error)
+                except StorageError:
+                    if self._running:
+                        raise
+                    return  # it stops, and its files are closed; the next start continues
                 await self.world.clock.sleep(self.options.space_s)
 
     async def _delete_entries(self, ledger: int) -> None:

@@ -177,6 +177,11 @@ class CopySources:
         replica.require_running()
         if not replica.leads:
             raise replica.not_leader()
+        if replica.hard_in_flight or replica.work.hard_state is not None:
+            # A primary whose disk is full may forget that it led this ballot, and lead it again: its entries may go nowhere.
+            raise errors.Unavailable(
+                f"term {replica.core.term} of tablet {replica.tablet} is not on the disk yet; try again"
+            )
         if replica.core.term != term:
             raise errors.OldTerm(
                 f"term {replica.core.term} has begun since term {term}",

@@ -71,7 +71,8 @@ class Checksums:
             settle(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
         except DiskFailed:
             raise  # the server ends
-        except StorageError as error:  # the snapshot expired, or the tablet was deleted meanwhile
+        except (StorageError, InvalidArgument) as error:
+            # The snapshot expired, or the tablet was deleted meanwhile; or a row is too large with columns that were added.
             settle(future, error)  # no caller may ever request it
         else:
             settle(future, ChecksumReply(replica.tablet, index, rows, value))

@@ -43,6 +43,9 @@ TURNS = 200  # so many checks also include each idle replica once, in turn
 UNMAPPED_MAX = 50  # replicas whose files are unmapped after one check
 UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0
+FROZEN_MAX = (
+    16  # of one replica; more of its memtables that no longer change are flushed, however small they are
+)
 # Answers are kept longer by up to this part of their time, so that one entry expires many clients.
 EXPIRY_STEPS = 60
 
@@ -170,6 +173,7 @@ class Maintenance:
             self.measure(replicas)
             self._fail_lost()
             self._flush_largest()
+            self._flush_frozen(replicas)
             self.compactor.look(replicas)
             for replica in replicas:
                 if replica.state == RUNNING:
@@ -222,20 +226,30 @@ class Maintenance:
         under_way = sum(self._measured[tablet].held for tablet in answering)
         if self.load.memtable_bytes - under_way <= self.options.memtable_bytes:
             return
-        now = self.world.now()
-        free = [
-            replica
-            for replica in self.replicas.values()
-            if replica.state == RUNNING
-            and replica.tablet in self._measured
-            and replica.tablet not in self.load.hung  # its compaction may hang, and then no flush begins
-            and self._next_flush.get(self._measured[replica.tablet].place, 0.0) <= now
-        ]
+        free = [replica for replica in self.replicas.values() if self._may_flush(replica)]
         largest = max(free, key=lambda replica: replica.store.memory_bytes, default=None)
         if largest is not None and largest.store.memory_bytes:
-            place = self._measured[largest.tablet].place
-            self._next_flush[place] = math.inf
-            self.world.spawn(self._flush_beside(largest, place), f"flush of {largest.tablet}")
+            self._begin_flush(largest)
+
+    def _flush_frozen(self, replicas: Iterable[Replica]) -> None:
+        """Flush replicas with many frozen memtables. Each scan between two writes freezes one, and reads visit all of them."""
+        for replica in replicas:
+            if len(replica.store.frozen) > FROZEN_MAX and self._may_flush(replica):
+                self._begin_flush(replica)
+
+    def _may_flush(self, replica: Replica) -> bool:
+        measured = self._measured.get(replica.tablet)
+        return (
+            replica.state == RUNNING
+            and measured is not None
+            and replica.tablet not in self.load.hung  # its compaction may hang, and then no flush begins
+            and self._next_flush.get(measured.place, 0.0) <= self.world.now()
+        )
+
+    def _begin_flush(self, replica: Replica) -> None:
+        place = self._measured[replica.tablet].place
+        self._next_flush[place] = math.inf
+        self.world.spawn(self._flush_beside(replica, place), f"flush of {replica.tablet}")
 
     async def _flush_beside(self, replica: Replica, place: str) -> None:
         pause_s, before = 0.0, replica.store.flushed
