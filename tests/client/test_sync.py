@@ -6,9 +6,11 @@ import asyncio
 import multiprocessing
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 
 import pytest
 
@@ -131,6 +133,72 @@ def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback
     loopback.settle()
     assert loopback.operations() == 0, "no operation remains for the interrupted caller"
     assert table.upsert(row(1)) == Written(1)
+
+
+class CtrlC:
+    """Raises KeyboardInterrupt in this thread before an instruction of `Bridge._submit` or `Bridge._call`, after `left` others;
+    at the end of `_submit` if it has fewer."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.at_the_end = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> CtrlC:
+        if frame.f_code not in (Bridge._submit.__code__, Bridge._call.__code__):
+            return self
+        frame.f_trace_opcodes = True
+        self.left -= event == "opcode"
+        self.at_the_end = event == "return" and frame.f_code is Bridge._submit.__code__
+        if self.left < 0 or self.at_the_end:
+            raise KeyboardInterrupt
+        return self
+
+
+def interrupted_after(bridge: Bridge, instructions: int) -> CtrlC:
+    """Interrupt an endless operation."""
+    ctrl_c, before = CtrlC(instructions), sys.gettrace()
+    endless = asyncio.Event().wait()
+    sys.settrace(ctrl_c)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bridge.run(endless)
+    finally:
+        sys.settrace(before)
+    return ctrl_c
+
+
+def test_ctrl_c_at_any_instruction_leaves_the_connection_usable_and_cancels_the_operation() -> None:
+    bridge = Bridge("toy")
+
+    async def under_way() -> int:
+        return len(bridge._waiters) - 1
+
+    for instructions in range(1000):
+        ctrl_c = interrupted_after(bridge, instructions)
+        found: list[int] = []
+        later = threading.Thread(
+            target=lambda found=found: found.extend(bridge.run(under_way()) for _ in range(9)), daemon=True
+        )
+        later.start()
+        later.join(10)
+        assert found and found[-1] == 0, f"after {instructions} instructions"
+        if ctrl_c.at_the_end:
+            break
+    assert ctrl_c.at_the_end and instructions > 20
+    bridge.close()
+
+
+def test_a_close_that_ctrl_c_interrupts_is_completed_by_another() -> None:
+    bridge = Bridge("toy")
+    before = sys.gettrace()
+    sys.settrace(CtrlC(0))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bridge.close()
+    finally:
+        sys.settrace(before)
+    bridge.close()
+    assert not bridge._thread.is_alive()
 
 
 def test_a_forked_child_is_asked_to_connect_by_itself(loopback: Loopback, table: ebla.Table) -> None:
