@@ -243,6 +243,35 @@ def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
     )
 
 
+def test_closing_a_copy_leaves_the_other_copies_connected(
+    loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ebla import link
+
+    monkeypatch.setattr(link, "shared", lambda name, where: loopback.link)
+    table.upsert(arrow(20_000, width=50))
+    kept, scanned = pickle.loads(pickle.dumps(table)), pickle.loads(pickle.dumps(table))
+    assert kept.get({"id": 1}) is not None
+    with pickle.loads(pickle.dumps(loopback.db)) as db:
+        assert db.table("t").count() == 20_000
+    closed_unused = pickle.loads(pickle.dumps(loopback.db))
+    closed_unused.close()
+    batches = scanned.scan().batches()
+    next(batches)
+    assert loopback.toy.scanners
+    for copy in (db, closed_unused, scanned._database):
+        copy.close()
+        assert repr(copy) == "<ebla.Database 'toy', closed>"
+        with pytest.raises(ConnectionClosed, match=r"ebla\.connect"):
+            copy.tables()
+    for call in (lambda: scanned.get({"id": 1}), lambda: scanned.upsert(rows(1)), lambda: list(batches)):
+        with pytest.raises(ConnectionClosed, match=r"ebla\.connect"):
+            call()
+    assert loopback.scanners_left() == {}, "a closed copy ends its scans"
+    assert kept.get({"id": 1}) is not None and not loopback.db.closed
+    assert pickle.loads(pickle.dumps(db)).table("t").count() == 20_000
+
+
 def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:
     bridge = Bridge("toy")
 
