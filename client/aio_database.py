@@ -159,7 +159,7 @@ class Database:
         reserve = check_reserve(reserve_s)
         request = m.DropTableRequest(self._client.master.new_request_id(), check_text("name", name), reserve)
         await self._ask("drop_table", request, m.Empty, deadline_s)
-        self._client.forget(name)
+        self._client.lost_name(name)
 
     async def recall_table(
         self, table: str, name: str | None = None, *, deadline_s: float | None = None

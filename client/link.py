@@ -19,7 +19,8 @@ class Link(NamedTuple):
 
 
 def shared(name: str, address: str | None) -> Link:
-    """The one connection of all unpickled handles in this process. It is never closed."""
+    """The one connection of all unpickled handles in this process. It is never closed: closing a handle ends that handle
+    only."""
     from ebla.deployment import reach
 
     with _shared_gate:

@@ -6,11 +6,12 @@
         flights.scan(where=ebla.col("origin") == "JFK").to_pandas()
 
 Handles may be shared by threads. Databases and tables can be pickled, into a Ray task for instance: the copy connects
-there, once per process.
+there, once per process. Closing a copy ends that copy only, with its sessions; other copies keep the connection.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -22,8 +23,10 @@ from ebla import aio
 from ebla.actors.asking.certainty import Tries
 from ebla.actors.messages import TableInfo
 from ebla.arguments import check_deadline, check_key
+from ebla.coordination import awaited as coordination
 from ebla.coordination.awaited import SESSION_S
 from ebla.coordination.blocking import Coordination, Session
+from ebla.errors import ConnectionClosed, EblaError
 from ebla.link import Link
 from ebla.log.awaited import Log as AwaitedLog
 from ebla.log.blocking import Ledger, LedgerWriter, Log
@@ -92,6 +95,9 @@ class Database:
         """`reconnect`: the name and address to which a pickled copy connects, at its first use."""
         self._reconnect = reconnect
         self._link = link
+        self._is_copy = link is None  # it shares the link with the other copies in this process
+        self._copy_closed = False
+        self._sessions: dict[coordination.Session, None] = {}  # of a copy
         self._on_close = on_close
 
     @property
@@ -99,10 +105,19 @@ class Database:
         return self._connected().awaited
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._connected().bridge.run(coroutine)
+        try:
+            bridge = self._connected().bridge
+        except EblaError:
+            coroutine.close()
+            raise
+        return bridge.run(coroutine)
 
     def _connected(self) -> Link:
         """A pickled copy connects here, not while it is unpickled: unpickling must not wait for anything."""
+        if self._copy_closed:
+            raise ConnectionClosed(
+                f"this copy of a connection to deployment {self.name!r} is closed; open another with ebla.connect()"
+            )
         if self._link is None:
             from ebla.link import shared
 
@@ -132,6 +147,10 @@ class Database:
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
     ) -> Session:
         made = self._run(self._awaited.session(timeout_s, name=name, deadline_s=deadline_s))
+        if self._is_copy:
+            self._sessions[made] = None
+            for ended in [each for each in list(self._sessions) if each.expired]:
+                self._sessions.pop(ended, None)
         return Session(self._run, made)
 
     create_log = _opening_log(aio.Database.create_log)
@@ -169,17 +188,21 @@ class Database:
                     return
                 yield item
         finally:
-            if not self.closed:
-                self._connected().bridge.finish(source.aclose())
+            if self._link is not None and not self._link.bridge.closed:  # that of a closed copy stays
+                self._link.bridge.finish(source.aclose())
 
     @property
     @described_as(aio.Database.closed)
     def closed(self) -> bool:
-        return self._link is not None and self._link.bridge.closed
+        return self._copy_closed or (self._link is not None and self._link.bridge.closed)
 
     @like(aio.Database.close)
     def close(self) -> None:
-        if self._link is not None and not self.closed:
+        if self._is_copy:
+            if self._sessions and not self.closed:  # else their heartbeats would go on
+                self._run(_close_all(list(self._sessions)))
+            self._copy_closed = True
+        elif self._link is not None and not self.closed:
             self._run(self._awaited.close())
             self._link.bridge.close()
         on_close, self._on_close = self._on_close, None
@@ -401,3 +424,7 @@ def _next(source: AsyncGenerator[T, None]) -> Coroutine[Any, Any, T]:
         return await anext(source)
 
     return step()
+
+
+async def _close_all(sessions: Sequence[coordination.Session]) -> None:
+    await asyncio.gather(*(session.close() for session in sessions))

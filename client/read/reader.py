@@ -73,7 +73,7 @@ class Reader:
         codec, keys = self.table.codec, inputs.listed(keys)
         if not streams.is_stream(keys):
             return inputs.select(keys, codec.schema.key)
-        stream = await streams.opened(keys)
+        stream = await streams.opened(keys, codec.schema.key)
         async with aclosing(stream.batches()) as batches:
             parts = [codec.keys.arrow(inputs.select(part, codec.schema.key)) async for part in batches]
         return pa.Table.from_batches(parts, schema=codec.keys.arrow_schema)

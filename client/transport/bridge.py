@@ -145,9 +145,9 @@ class Bridge:
         self._pid = os.getpid()
         self._name = name
         self._inbox: deque[Waiter[Any]] = deque()
-        self._woken = False
+        self._turn = 0  # of `_drain`; written by the loop thread only
+        self._woken = -1  # the turn for which a caller has woken the loop
         self._closed = False
-        self._gate = threading.Lock()
         self._waiters: dict[asyncio.Task[None], Waiter[Any]] = {}  # loop thread only
         self.loop = uvloop.new_event_loop()
         count_cancellations(self.loop)
@@ -159,11 +159,10 @@ class Bridge:
         waiter = Waiter(coroutine)
         try:
             self._submit(waiter)
+            waiter.lock.acquire()
         except ConnectionClosed:
             coroutine.close()
             raise
-        try:
-            waiter.lock.acquire()
         except BaseException:  # KeyboardInterrupt: the caller no longer waits
             self._call(self._cancel, waiter)
             raise
@@ -189,11 +188,10 @@ class Bridge:
         """End the loop. Waiting callers get ConnectionClosed. Closing twice, or in a forked child, is no error."""
         if self._pid != os.getpid():
             return
-        with self._gate:
-            if self._closed:
-                return
-            self._closed = True
-        self._call(self.loop.stop)
+        if self._closed:
+            return
+        self._call(self.loop.stop)  # first: an interrupted close can be repeated
+        self._closed = True
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_S_MAX)
 
@@ -214,20 +212,24 @@ class Bridge:
     # -- callers' side
 
     def _submit(self, waiter: Waiter[Any]) -> None:
-        self.check_open()  # before the gate, too: a fork may have copied it locked
-        with self._gate:
-            self.check_open()
-            self._inbox.append(waiter)
-            wake = not self._woken
-            self._woken = True
-        if wake:
-            self._call(self._drain)
+        """Hold no lock: a garbage collection or a signal handler may begin another call in the middle of this one. Note the
+        turn after its `_drain` is scheduled: after an interrupt at any point, a later call wakes the loop. The turn is read
+        after the append, so the drain that ends this turn takes the waiter."""
+        self.check_open()
+        self._inbox.append(waiter)
+        turn = self._turn
+        if self._woken != turn:
+            if not self._call(self._drain):
+                raise self._closed_error()
+            self._woken = turn
 
-    def _call(self, act: Any, *arguments: Any) -> None:
+    def _call(self, act: Any, *arguments: Any) -> bool:
+        """Whether the loop has not ended. `_end` answers the callers whose `act` it no longer runs."""
         try:
             self.loop.call_soon_threadsafe(act, *arguments)
-        except RuntimeError:  # the loop has ended; `_end` has answered all callers
-            return
+        except RuntimeError:
+            return False
+        return True
 
     # -- the loop's side
 
@@ -239,11 +241,12 @@ class Bridge:
             self._end()
 
     def _drain(self) -> None:
-        with self._gate:
-            self._woken = False
-            arrived = list(self._inbox)
-            self._inbox.clear()
-        for waiter in arrived:
+        self._turn += 1  # before the look at the inbox: a caller that is not seen here wakes the loop again
+        for _ in range(len(self._inbox)):
+            waiter = self._inbox.popleft()
+            if self._closed:
+                waiter.ended_unstarted(self._closed_error())
+                continue
             waiter.task = self.loop.create_task(waiter.drive())
             self._waiters[waiter.task] = waiter
             waiter.task.add_done_callback(self._done)
@@ -252,13 +255,15 @@ class Bridge:
         self._waiters.pop(task).ended_unstarted(self._closed_error())
 
     def _cancel(self, waiter: Waiter[Any]) -> None:
+        self._drain()  # the interrupt may have come before this was scheduled
         if waiter.task is not None:
             waiter.task.cancel()
+        else:
+            waiter.coroutine.close()
 
     def _end(self) -> None:
         """Cancel the tasks, let them clean up, then answer callers whose task did not end or was not started."""
-        with self._gate:
-            self._closed = True
+        self._closed = True
         self._drain()
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
@@ -270,6 +275,7 @@ class Bridge:
             waiter.end()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+        self._drain()  # callers that arrived meanwhile; later ones cannot wake the closed loop, and are refused
 
     def _closed_error(self) -> ConnectionClosed:
         return ConnectionClosed(

@@ -21,6 +21,8 @@ from ebla.storage.errors import EblaError
 from ebla.transport.router import Router
 from ebla.transport.routes import TableRoutes
 
+DROPPED_MAX = 1000  # tables whose routes are kept after they were dropped
+
 
 class DeploymentClient:
     """`name` is the deployment's, for messages only. `masters` are the addresses of all masters; `master` asks the active one.
@@ -37,7 +39,8 @@ class DeploymentClient:
         self.name = name
         self.master = MasterClient(world, masters, name)
         self.router = Router(world, self.refresh)
-        self._tables: dict[str, TableRoutes] = {}
+        self._tables: dict[str, TableRoutes] = {}  # by id: a name may pass to another table
+        self._without_name: dict[str, None] = {}  # ids of those that were dropped, the earliest first
         self._refreshing: dict[TableRoutes, asyncio.Future[None]] = {}
         self._on_close = on_close
         self.display: Display | None = None
@@ -63,16 +66,25 @@ class DeploymentClient:
         return self.adopt(info)
 
     def adopt(self, info: TableInfo) -> TableRoutes:
-        """The routes of this table; all handles of a connection share them."""
-        known = self._tables.get(info.name)
-        if known is not None and known.info.table == info.table:
+        """The routes of this table. All handles of a connection share them, also across renames and recalls: each TableRoutes
+        counts the outstanding requests, and a second one would pass those of the first as answered."""
+        known = self._tables.get(info.table)
+        if known is None:
+            self.lost_name(info.name)
+            known = self._tables[info.table] = TableRoutes(info)
+        else:
             known.update(info)
-            return known
-        fresh = self._tables[info.name] = TableRoutes(info)
-        return fresh
+        self._without_name.pop(info.table, None)
+        return known
 
-    def forget(self, name: str) -> None:
-        self._tables.pop(name, None)
+    def lost_name(self, name: str) -> None:
+        """The known tables of this name were dropped, or renamed. The last of them are kept for a recall."""
+        for table, routes in self._tables.items():
+            if routes.name == name:
+                self._without_name.setdefault(table)
+        while len(self._without_name) > DROPPED_MAX:
+            earliest = next(iter(self._without_name))
+            del self._without_name[earliest], self._tables[earliest]
 
     async def refresh(self, table: TableRoutes) -> None:
         """Ask the master about the table once; callers at the same time share the answer.

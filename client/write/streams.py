@@ -20,6 +20,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
+    Collection,
     Generator,
     Iterable,
     Iterator,
@@ -33,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.errors import SourceUnreadable
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows.python_values import shown
 from ebla.storage.rows.ragged import Array
 
@@ -148,9 +149,10 @@ class Stream:
             self._source = iter(())
 
 
-async def opened(rows: Any) -> Stream:
-    """Raises InvalidArgument if the rows are neither a stream of record batches nor an iterable of them."""
-    return await asyncio.to_thread(_of_source, lambda: _opened(rows))
+async def opened(rows: Any, needed: Collection[str] | None = None) -> Stream:
+    """Raises InvalidArgument if the rows are neither a stream of record batches nor an iterable of them. `needed`: the columns
+    that the call reads, None for all."""
+    return await asyncio.to_thread(_of_source, lambda: _opened(rows, needed))
 
 
 def _of_source(read: Callable[[], T]) -> T:
@@ -165,11 +167,11 @@ def _of_source(read: Callable[[], T]) -> T:
         ) from error
 
 
-def _opened(rows: Any) -> Stream:
+def _opened(rows: Any, needed: Collection[str] | None) -> Stream:
     if hasattr(rows, "__arrow_c_stream__"):
-        reader = _reader(rows)
+        reader = _reader(rows, needed)
         return Stream(reader, tuple(reader.schema.names))
-    source = _all_batches(iter(rows))
+    source = _all_batches(iter(rows), needed)
     first = next(source, _END)
     if first is _END:
         return Stream(source, None)
@@ -181,12 +183,12 @@ def _resumed(first: Any, source: Iterator[Any]) -> Generator[Any, None, None]:
     yield from source
 
 
-def _all_batches(source: Iterator[Any]) -> Generator[Any, None, None]:
+def _all_batches(source: Iterator[Any], needed: Collection[str] | None) -> Generator[Any, None, None]:
     for place, item in enumerate(source):
         if isinstance(item, pa.RecordBatch) or is_frame(item):
             yield item
         elif hasattr(item, "__arrow_c_stream__"):
-            yield from _reader(item)
+            yield from _reader(item, needed)
         elif hasattr(item, "__arrow_c_array__"):
             yield batch_of(item)
         else:
@@ -196,11 +198,26 @@ def _all_batches(source: Iterator[Any]) -> Generator[Any, None, None]:
             )
 
 
-def _reader(rows: Any) -> pa.RecordBatchReader:
+def _reader(rows: Any, needed: Collection[str] | None) -> pa.RecordBatchReader:
+    _refuse_objects(rows, needed)
     try:
         return pa.RecordBatchReader.from_stream(rows)
     except pa.ArrowInvalid as error:
         raise _unreadable(rows, error) from error
+
+
+def _refuse_objects(rows: Any, needed: Collection[str] | None) -> None:
+    """Polars passes Python objects on as their addresses in memory, in the form of binary values."""
+    polars = sys.modules.get("polars")
+    if polars is None or not isinstance(rows, polars.DataFrame):
+        return
+    for name, kind in rows.schema.items():
+        if kind == polars.Object and (needed is None or name in needed):
+            raise invalid_column(
+                name,
+                "is of the type Object of Polars, whose values Arrow cannot take; cast it first, such as with "
+                f"rows.with_columns(polars.col({name!r}).map_elements(str, return_dtype=polars.String))",
+            )
 
 
 def batch_of(rows: Any) -> pa.RecordBatch:

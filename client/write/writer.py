@@ -61,7 +61,8 @@ class Writer:
         raised."""
         self.client.master.check_open()
         rows = inputs.listed(rows)
-        stream = await streams.opened(rows) if streams.is_stream(rows) else None
+        needed = self.table.schema.key if kind == DELETE else None
+        stream = await streams.opened(rows, needed) if streams.is_stream(rows) else None
         if inputs.count(rows) == 0 or (stream is not None and stream.names is None):
             return Written(0)
         names = inputs.names(rows) if stream is None else stream.names

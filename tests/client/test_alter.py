@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import ebla
 from ebla import aio
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, RequestReused, TableDropped, TimedOut
 from ebla.options import WriteId, Written
+from ebla.transport import client
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.toy import HOSTS, address
@@ -327,3 +329,79 @@ async def test_a_table_that_was_dropped_for_good_is_not_recalled(stage: Stage) -
     for wrong in (-1, "3d", float("nan"), True):
         with pytest.raises(InvalidArgument, match="reserve_s is a number of seconds"):
             await stage.db.drop_table("t", reserve_s=wrong)
+
+
+async def renamed(stage: Stage, table: aio.Table) -> aio.Table:
+    await table.alter().rename("u").apply()
+    return await stage.db.table("u")
+
+
+async def recalled(stage: Stage, table: aio.Table) -> aio.Table:
+    await stage.db.drop_table("t", reserve_s=3600.0)
+    return await stage.db.recall_table("t")
+
+
+async def recalled_as_another(stage: Stage, table: aio.Table) -> aio.Table:
+    await stage.db.drop_table("t", reserve_s=3600.0)
+    return await stage.db.recall_table("t", "u")
+
+
+async def until_served(stage: Stage, table: aio.Table) -> None:
+    """Servers refuse a recalled table for a moment."""
+    for _ in range(200):
+        with suppress(TableDropped):
+            await table.count()
+            return
+        await stage.session.world.clock.sleep(0.05)
+    raise AssertionError("the table is refused still")
+
+
+@pytest.mark.parametrize("change", [renamed, recalled, recalled_as_another])
+@on_real_roles
+async def test_older_and_newer_handles_of_one_table_write_at_the_same_time(
+    stage: Stage, change: Callable[[Stage, aio.Table], Awaitable[aio.Table]]
+) -> None:
+    older = await stage.table(buckets=2)
+    await older.insert(row(0))
+    newer = await change(stage, older)
+    await until_served(stage, older)
+
+    async def singles(start: int) -> None:
+        for number in range(start, start + 100):
+            assert await newer.upsert(row(number)) == Written(1)
+
+    async def bulk() -> None:
+        for start in range(100_000, 106_000, 1000):
+            assert await older.upsert(arrow(1000, width=50, start=start)) == Written(1000)
+
+    await asyncio.gather(bulk(), *(singles(start) for start in (1000, 2000, 3000, 4000)))
+    assert await newer.count() == await older.count() == 1 + 6000 + 400
+
+
+@on_real_roles
+async def test_a_new_table_of_an_old_name_is_another_table(stage: Stage) -> None:
+    first = await stage.table(buckets=2)
+    await first.alter().rename("u").apply()
+    second = await stage.table(buckets=2)
+    await first.insert(rows(1))
+    await second.insert(rows(2, 3))
+    assert (await first.count(), await second.count()) == (1, 2)
+    assert (first.name, second.name) == ("u", "t")
+    await stage.db.drop_table("t", reserve_s=0)
+    third = await stage.table(buckets=2)
+    assert await third.count() == 0 and await first.get({"id": 1}) == row(1)
+    with pytest.raises(NotFound, match="was dropped"):
+        await second.count()
+
+
+@on_real_roles
+async def test_a_connection_keeps_few_of_the_tables_that_were_dropped(stage: Stage) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "DROPPED_MAX", 2)
+        used = await stage.table(buckets=2)
+        await used.alter().rename("used").apply()
+        for _ in range(5):
+            await stage.table(buckets=2)
+            await stage.db.drop_table("t", reserve_s=0)
+        assert len(stage.session._tables) == 3
+        assert (await stage.db.table("used"))._routes is used._routes

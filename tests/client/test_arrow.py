@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import chain, islice
@@ -249,6 +250,25 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     with pytest.raises(frames.MissingPackage, match=f"pip install {package}$") as raised:
         getattr(table.scan(), f"to_{package}")()
     assert isinstance(raised.value, ImportError) and raised.value.module == package
+
+
+def test_a_polars_column_of_python_objects_is_refused_unless_it_is_ignored(loopback: Loopback) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.binary()), ("w", pa.binary())])
+    table = loopback.db.create_table("objects", schema=schema, primary_key=["id"])
+    plain = pl.DataFrame({"id": [1, 2]}).with_columns(v=pl.lit(b"x"), w=pl.lit(b"y"))
+    objects = plain.with_columns(v=pl.Series([uuid.uuid4(), uuid.uuid4()], dtype=pl.Object))
+    for write in (table.upsert, table.update):
+        for given in (objects, [objects], iter([objects]), [plain, objects]):
+            with pytest.raises(
+                InvalidArgument, match=r"'v' is of the type Object .* cast it first"
+            ) as raised:
+                write(given)
+            assert raised.value.column == "v"
+    assert table.count() == 0
+    cast = objects.with_columns(pl.col("v").map_elements(lambda each: each.bytes, return_dtype=pl.Binary))
+    assert table.upsert([plain[:0], cast]) == Written(2)
+    assert [each["v"] for each in table.get_many(objects)] == [each.bytes for each in objects["v"]]
+    assert table.delete([objects]) == Written(2)
 
 
 # -- streams in -----------------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ import asyncio
 import multiprocessing
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 
 import pytest
 
@@ -133,6 +135,72 @@ def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback
     assert table.upsert(row(1)) == Written(1)
 
 
+class CtrlC:
+    """Raises KeyboardInterrupt in this thread before an instruction of `Bridge._submit` or `Bridge._call`, after `left` others;
+    at the end of `_submit` if it has fewer."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.at_the_end = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> CtrlC:
+        if frame.f_code not in (Bridge._submit.__code__, Bridge._call.__code__):
+            return self
+        frame.f_trace_opcodes = True
+        self.left -= event == "opcode"
+        self.at_the_end = event == "return" and frame.f_code is Bridge._submit.__code__
+        if self.left < 0 or self.at_the_end:
+            raise KeyboardInterrupt
+        return self
+
+
+def interrupted_after(bridge: Bridge, instructions: int) -> CtrlC:
+    """Interrupt an endless operation."""
+    ctrl_c, before = CtrlC(instructions), sys.gettrace()
+    endless = asyncio.Event().wait()
+    sys.settrace(ctrl_c)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bridge.run(endless)
+    finally:
+        sys.settrace(before)
+    return ctrl_c
+
+
+def test_ctrl_c_at_any_instruction_leaves_the_connection_usable_and_cancels_the_operation() -> None:
+    bridge = Bridge("toy")
+
+    async def under_way() -> int:
+        return len(bridge._waiters) - 1
+
+    for instructions in range(1000):
+        ctrl_c = interrupted_after(bridge, instructions)
+        found: list[int] = []
+        later = threading.Thread(
+            target=lambda found=found: found.extend(bridge.run(under_way()) for _ in range(9)), daemon=True
+        )
+        later.start()
+        later.join(10)
+        assert found and found[-1] == 0, f"after {instructions} instructions"
+        if ctrl_c.at_the_end:
+            break
+    assert ctrl_c.at_the_end and instructions > 20
+    bridge.close()
+
+
+def test_a_close_that_ctrl_c_interrupts_is_completed_by_another() -> None:
+    bridge = Bridge("toy")
+    before = sys.gettrace()
+    sys.settrace(CtrlC(0))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bridge.close()
+    finally:
+        sys.settrace(before)
+    bridge.close()
+    assert not bridge._thread.is_alive()
+
+
 def test_a_forked_child_is_asked_to_connect_by_itself(loopback: Loopback, table: ebla.Table) -> None:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe()
@@ -173,6 +241,35 @@ def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
     assert [t.name for t in db.tables()] == ["t"] and len(asked) == 1, (
         "both were pickled together and share a database"
     )
+
+
+def test_closing_a_copy_leaves_the_other_copies_connected(
+    loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ebla import link
+
+    monkeypatch.setattr(link, "shared", lambda name, where: loopback.link)
+    table.upsert(arrow(20_000, width=50))
+    kept, scanned = pickle.loads(pickle.dumps(table)), pickle.loads(pickle.dumps(table))
+    assert kept.get({"id": 1}) is not None
+    with pickle.loads(pickle.dumps(loopback.db)) as db:
+        assert db.table("t").count() == 20_000
+    closed_unused = pickle.loads(pickle.dumps(loopback.db))
+    closed_unused.close()
+    batches = scanned.scan().batches()
+    next(batches)
+    assert loopback.toy.scanners
+    for copy in (db, closed_unused, scanned._database):
+        copy.close()
+        assert repr(copy) == "<ebla.Database 'toy', closed>"
+        with pytest.raises(ConnectionClosed, match=r"ebla\.connect"):
+            copy.tables()
+    for call in (lambda: scanned.get({"id": 1}), lambda: scanned.upsert(rows(1)), lambda: list(batches)):
+        with pytest.raises(ConnectionClosed, match=r"ebla\.connect"):
+            call()
+    assert loopback.scanners_left() == {}, "a closed copy ends its scans"
+    assert kept.get({"id": 1}) is not None and not loopback.db.closed
+    assert pickle.loads(pickle.dumps(db)).table("t").count() == 20_000
 
 
 def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:

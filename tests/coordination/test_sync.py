@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import signal
 import threading
@@ -156,4 +157,21 @@ def test_a_lock_that_is_not_acquired_in_time_raises(db: Database):
 def test_a_session_of_a_closed_connection_may_be_closed(db: Database):
     session = db.session(30.0)
     db.close()
+    session.close()
+
+
+def test_closing_a_copy_of_a_connection_ends_its_own_sessions_only(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ebla import link
+
+    monkeypatch.setattr(link, "shared", lambda name, where: db._link)
+    copy, other = (pickle.loads(pickle.dumps(db)) for _ in range(2))
+    copy.session(name="ended").close()
+    session = copy.session(name="of the closed copy")
+    session.create("/here", ephemeral=True)
+    with other.session(name="of another copy"):
+        copy.close()
+        assert [each.name for each in db.coordination.sessions()] == ["of another copy"]
+        assert session.expired and not db.coordination.exists("/here")
     session.close()
