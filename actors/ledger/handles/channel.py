@@ -21,6 +21,8 @@ from ebla.storage.errors import EblaError, StorageError
 FATAL = (LedgerFenced, WrongToken)
 LOST = (WrongServer, StoreReadOnly, StorageError)  # waiting does not help
 
+RETRY_S_MAX = 2.0
+
 
 class Channel:
     """`on_added`: the entries are synced at the store. `on_failed`: it did not take them; they are sent again."""
@@ -116,7 +118,12 @@ class Channel:
                 self._queue or self._reaches or self._asks or self.failing_since is not None
             ):
                 if not await self._call():
-                    await self._world.clock.sleep(self._options.retry_s)
+                    await self._world.clock.sleep(self._retry_s())
+
+    def _retry_s(self) -> float:
+        """The longer the store fails, the longer: a store that is away for days costs little, and one that returns is soon used."""
+        since = self._world.now() if self.failing_since is None else self.failing_since
+        return max(self._options.retry_s, min(RETRY_S_MAX, (self._world.now() - since) / 10))
 
     async def _ping(self) -> None:
         """Ask a store that was not called for a long time."""
