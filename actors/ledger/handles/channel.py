@@ -138,20 +138,24 @@ class Channel:
         self._due.set()
 
     async def _confirm(self) -> None:
-        """Tell the store what is acknowledged, unless an entry does."""
-        while self._confirmed < self._lac and not self._stopped:
+        """Tell the store what is acknowledged, unless an entry does; also after the last entry, when the channel has stopped."""
+        while self._confirmed < self._lac:
             lac = self._lac
-            if not self._awaited:
+            if not self._awaited and not self._stopped:
                 await self._world.clock.sleep(self._options.confirm_s)
                 if self._lac > lac or self._confirmed >= lac or (self._queue and self._queue[-1].lac >= lac):
                     continue
-            if self._stopped or not await self._confirms(lac):
+            if not await self._confirms(lac):
                 break
         self._confirming = False
 
-    async def _confirms(self, lac: int) -> bool:
+    async def tell_closed(self) -> None:
+        """The ledger is closed: readers that wait at the store look for the next one. Without an answer they do so some seconds later."""
+        await self._confirms(self._lac, closed=True)
+
+    async def _confirms(self, lac: int, closed: bool = False) -> bool:
         """Returns False if the store has not answered, which `_call` finds out."""
-        request = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
+        request = m.ConfirmRequest(self.store, self._ledger, self._token, lac, closed)
         try:
             await self._stores.call(self.store, "confirm", request, m.Done, self._options.timeout_s)
         except EblaError:

@@ -335,9 +335,12 @@ class Writer:
             await self._end_whole(LedgerClosed(f"ledger {ledger} is closed", ledger=ledger))
         last, length = self.lac, self.length
         try:
-            return await self._change(lambda found: _closed_by_writer(found, last, length))
+            closed = await self._change(lambda found: _closed_by_writer(found, last, length))
         except LedgerClosed as error:
             raise LedgerFenced(error.message, ledger=ledger) from error
+        for channel in self._channels:
+            self._world.spawn(channel.tell_closed(), f"ledger {ledger} is closed")
+        return closed
 
     async def _end_whole(self, error: LedgerClosed) -> None:
         assert not self._window.pending, "a ledger with entries under way is ended by a recovery"
