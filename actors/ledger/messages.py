@@ -106,12 +106,14 @@ HELD_MAX = 1000
 
 
 class ConfirmRequest(msgspec.Struct, frozen=True):
-    """Everything up to `lac` is acknowledged: for readers, when no further entry tells them. Not synced."""
+    """Everything up to `lac` is acknowledged: for readers, when no further entry tells them. Not synced. `closed`: the metadata says
+    that the ledger is closed."""
 
     store: str
     ledger: int
     token: str
     lac: int
+    closed: bool = False
 
 
 class DeleteRequest(msgspec.Struct, frozen=True):

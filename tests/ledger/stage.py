@@ -50,8 +50,10 @@ class View:
     def __init__(self, registry: Registry, world: World) -> None:
         self._registry = registry
         self._world = world
+        self.requests = 0
 
     async def _travel(self) -> None:
+        self.requests += 1
         await self._world.clock.sleep(self._registry.random.uniform(0.0005, 0.003))
         if self._registry.fails:
             raise Unavailable("no master")

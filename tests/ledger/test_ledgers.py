@@ -127,6 +127,29 @@ def test_without_another_store_the_writer_goes_on_and_marks_what_is_missing() ->
     play(scenario, count=3)
 
 
+@pytest.mark.parametrize("returns", ["ledger-store/b", "ledger-store/d"])
+def test_a_writer_without_another_store_seldom_asks_for_one_and_soon_uses_one_that_returns(
+    returns: str,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.crash("ledger-store/d")
+        client = stage.process()
+        writer = client.writer(stage.create())
+        await writer.add(b"first")
+        stage.cluster.crash("ledger-store/b")
+        await writer.add(b"second")
+        await asyncio.sleep(30.0)
+        before = client.registry.requests
+        await asyncio.sleep(60.0)
+        assert client.registry.requests - before < 60
+        await stage.restart(returns)
+        await asyncio.sleep(8.0)
+        stage.cluster.crash("ledger-store/a")
+        assert await asyncio.wait_for(writer.add(b"third"), 8.0) == 2
+
+    play(scenario)
+
+
 def test_a_recovery_keeps_what_is_acknowledged_and_fences_the_writer() -> None:
     async def scenario(stage: Stage) -> None:
         writer = stage.process().writer(stage.create())

@@ -52,6 +52,10 @@ class Stage:
         """Cut a client from a store."""
         self.cluster.network.cut(db._client.world.address, store)  # type: ignore[attr-defined]
 
+    def mend(self, db: aio.Database, store: str) -> None:
+        """Undo `cut`."""
+        self.cluster.network.mend(db._client.world.address, store)  # type: ignore[attr-defined]
+
 
 def play(scenario: Scenario, seed: int = 0, count: int = 4) -> Any:
     async def run() -> Any:

@@ -101,6 +101,28 @@ def test_a_client_stays_connected_if_masters_are_away_while_it_deletes_old_ledge
     play(scenario, count=3)
 
 
+def test_a_writer_reaches_stores_again_after_their_calls_failed_while_masters_were_away() -> None:
+    """Nobody can tell their addresses again: the writer uses the old ones."""
+
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        log = await db.create_log("events")
+        writer = await log.writer()
+        await writer.append(b"first")
+        stage.cluster.crash(MASTER)
+        for store in stage.stores[:2]:
+            stage.cut(db, store)
+        appended = asyncio.ensure_future(writer.append(b"second", deadline_s=LONG_S))
+        await asyncio.sleep(20)
+        assert not appended.done()
+        for store in stage.stores[:2]:
+            stage.mend(db, store)
+        await asyncio.sleep(8)
+        assert appended.done() and await appended == 1
+
+    play(scenario, count=3)
+
+
 def test_tasks_that_make_logs_at_once_share_one_session() -> None:
     async def scenario(stage: Stage) -> None:
         db, other = stage.client(), stage.client()

@@ -21,6 +21,8 @@ from ebla.storage.errors import EblaError, StorageError
 FATAL = (LedgerFenced, WrongToken)
 LOST = (WrongServer, StoreReadOnly, StorageError)  # waiting does not help
 
+RETRY_S_MAX = 2.0
+
 
 class Channel:
     """`on_added`: the entries are synced at the store. `on_failed`: it did not take them; they are sent again."""
@@ -116,7 +118,12 @@ class Channel:
                 self._queue or self._reaches or self._asks or self.failing_since is not None
             ):
                 if not await self._call():
-                    await self._world.clock.sleep(self._options.retry_s)
+                    await self._world.clock.sleep(self._retry_s())
+
+    def _retry_s(self) -> float:
+        """The longer the store fails, the longer: a store that is away for days costs little, and one that returns is soon used."""
+        since = self._world.now() if self.failing_since is None else self.failing_since
+        return max(self._options.retry_s, min(RETRY_S_MAX, (self._world.now() - since) / 10))
 
     async def _ping(self) -> None:
         """Ask a store that was not called for a long time."""
@@ -131,20 +138,24 @@ class Channel:
         self._due.set()
 
     async def _confirm(self) -> None:
-        """Tell the store what is acknowledged, unless an entry does."""
-        while self._confirmed < self._lac and not self._stopped:
+        """Tell the store what is acknowledged, unless an entry does; also after the last entry, when the channel has stopped."""
+        while self._confirmed < self._lac:
             lac = self._lac
-            if not self._awaited:
+            if not self._awaited and not self._stopped:
                 await self._world.clock.sleep(self._options.confirm_s)
                 if self._lac > lac or self._confirmed >= lac or (self._queue and self._queue[-1].lac >= lac):
                     continue
-            if self._stopped or not await self._confirms(lac):
+            if not await self._confirms(lac):
                 break
         self._confirming = False
 
-    async def _confirms(self, lac: int) -> bool:
+    async def tell_closed(self) -> None:
+        """The ledger is closed: readers that wait at the store look for the next one. Without an answer they do so some seconds later."""
+        await self._confirms(self._lac, closed=True)
+
+    async def _confirms(self, lac: int, closed: bool = False) -> bool:
         """Returns False if the store has not answered, which `_call` finds out."""
-        request = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
+        request = m.ConfirmRequest(self.store, self._ledger, self._token, lac, closed)
         try:
             await self._stores.call(self.store, "confirm", request, m.Done, self._options.timeout_s)
         except EblaError:

@@ -37,6 +37,8 @@ from ebla.storage.errors import EblaError
 
 log = logging.getLogger(__name__)
 
+SEARCH_S = 4.0  # between two searches for another store while there is none
+
 Publish = Callable[[int, Mapping[int, str]], Awaitable[Metadata]]
 
 
@@ -68,6 +70,8 @@ class Writer:
         self._closing = False  # no further entry is taken
         self._ending = False  # with all entries acknowledged: `close` decides this end
         self._repairing = False  # a task replaces stores
+        self._has_spares = False  # when it looked last
+        self._search_at = 0.0  # when it looks again for one in place of a store that fails
         self._replace_at = 0.0  # when it looks again for one in place of a store that leaves
         self._news = asyncio.Event()  # a store has taken or refused something
         newest = found.segments[-1].stores
@@ -159,7 +163,7 @@ class Writer:
             return
         if isinstance(error, FATAL):
             self._end(error if isinstance(error, LedgerFenced) else LedgerFenced(error.message))
-        elif channel.is_gone and not self._repairing:
+        elif channel.is_gone and not self._repairing and self._world.now() >= self._search_at:
             log.info("ledger %d: store %s fails: %s", self.metadata.ledger, channel.store, error)
             self._replace_soon()
         self._news.set()
@@ -170,11 +174,15 @@ class Writer:
             while self.failed is None and (gone := self._gone() or list(self._joining)):
                 if await self._join(gone):
                     await self._publish_joined()
-                elif self.failed is not None or not (self._gone() and await self._spares()):
+                elif self.failed is not None or not self._gone():
+                    return
+                elif not self._has_spares:
+                    self._search_at = self._world.now() + SEARCH_S
                     return
                 else:
                     await self._world.clock.sleep(self._options.retry_s)
         except EblaError as error:
+            self._search_at = self._world.now() + SEARCH_S
             log.info("ledger %d: no store was replaced: %s", self.metadata.ledger, error)
         finally:
             self._repairing = False
@@ -209,6 +217,7 @@ class Writer:
         left = [self._channels[position].store for position in self._joining]
         found = [store for store in running if store not in used]
         self._world.random.shuffle(found)
+        self._has_spares = bool(found)
         return sorted(found, key=left.__contains__)
 
     async def _publish_joined(self) -> None:
@@ -326,9 +335,12 @@ class Writer:
             await self._end_whole(LedgerClosed(f"ledger {ledger} is closed", ledger=ledger))
         last, length = self.lac, self.length
         try:
-            return await self._change(lambda found: _closed_by_writer(found, last, length))
+            closed = await self._change(lambda found: _closed_by_writer(found, last, length))
         except LedgerClosed as error:
             raise LedgerFenced(error.message, ledger=ledger) from error
+        for channel in self._channels:
+            self._world.spawn(channel.tell_closed(), f"ledger {ledger} is closed")
+        return closed
 
     async def _end_whole(self, error: LedgerClosed) -> None:
         assert not self._window.pending, "a ledger with entries under way is ended by a recovery"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ebla.actors.world import World
 
+FENCED_S = 0.5  # longest wait at a fenced ledger: it is closed soon, and nobody tells its stores
 POLLED_S = 1.0  # a reader that has got an entry waits for the next one soon
 
 
@@ -17,6 +18,7 @@ class Confirmed:
         self._world = world
         self._stored = stored
         self._lacs: dict[int, int] = {}
+        self._closed: dict[int, None] = {}  # ledgers whose writers have closed them
         self._polled: dict[int, float] = {}  # when a reader waited last
         self._readers: dict[int, dict[asyncio.Future[None], None]] = {}  # that wait at a ledger
 
@@ -26,9 +28,14 @@ class Confirmed:
             known = self._lacs[ledger] = self._stored(ledger)
         return known
 
-    def learn(self, ledger: int, lac: int) -> None:
+    def learn(self, ledger: int, lac: int, closed: bool = False) -> None:
+        """`closed`: nobody waits any more, because the metadata tell the end."""
+        if closed:
+            self._closed[ledger] = None
         if lac > self.lac(ledger):
             self._lacs[ledger] = lac
+            self.wake(ledger)
+        elif closed:
             self.wake(ledger)
 
     def wake(self, *ledgers: int) -> None:
@@ -42,16 +49,16 @@ class Confirmed:
         """Whether a reader waits, or will wait again soon."""
         return self._world.now() - self._polled.get(ledger, -POLLED_S) < POLLED_S
 
-    async def after(self, ledger: int, lac: int, wait_s: float) -> None:
-        """Wait, but no longer than that, until an entry after this one is known to be acknowledged."""
-        if self.lac(ledger) > lac:
+    async def after(self, ledger: int, lac: int, wait_s: float, fenced: bool) -> None:
+        """Wait, but no longer than that, until an entry after this one is known to be acknowledged, or the ledger ends."""
+        if self.lac(ledger) > lac or ledger in self._closed:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._polled[ledger] = self._world.now() + wait_s
         waiting = self._readers.setdefault(ledger, {})
         waiting[future] = None
         try:
-            async with self._world.clock.timeout(wait_s):
+            async with self._world.clock.timeout(min(wait_s, FENCED_S) if fenced else wait_s):
                 await future
         except TimeoutError:
             return

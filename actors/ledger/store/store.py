@@ -217,6 +217,7 @@ class LedgerStore(Role):
     async def _fence(self, ledger: int, head: Head) -> None:
         """Entries that were admitted before are committed before: commits keep their order."""
         await self._save("fence", ledger, rules.fenced(head))
+        self._confirmed.wake(ledger)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -308,7 +309,7 @@ class LedgerStore(Role):
             await self._fence(ledger, head)
         elif request.poll_ms:
             wait_s = min(request.poll_ms / 1000, self.options.poll_s_max)
-            await self._confirmed.after(ledger, request.after, wait_s)
+            await self._confirmed.after(ledger, request.after, wait_s, head.fenced)
         fenced = ledger in self.heads and self.heads[ledger].fenced
         lac = self._confirmed.lac(ledger)
         return m.Tail(lac, rules.ranges(self.numbers(ledger, max(lac, request.after))), fenced)
@@ -350,7 +351,7 @@ class LedgerStore(Role):
         """Take notice of the last acknowledged entry; a hint for readers, kept in memory only."""
         self._require(request.store)
         rules.admit(self.heads.get(request.ledger), request.ledger, request.token)
-        self._confirmed.learn(request.ledger, request.lac)
+        self._confirmed.learn(request.ledger, request.lac, request.closed)
         return m.Done(self._presence.leaving)
 
     # -- deleting --------------------------------------------------------------------------------------------
