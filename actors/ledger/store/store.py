@@ -380,18 +380,18 @@ class LedgerStore(Role):
 
     async def _delete_leftovers(self, *ledgers: int) -> None:
         """The entries of these deleted ledgers. On a full disk, they are deleted when there is space again."""
-        for ledger in ledgers:
-            while True:
-                try:
-                    await self._delete_entries(ledger)
-                    break
-                except DiskFull as error:
-                    log.warning("%s: ledger %d is deleted later: %s", self.world.address, ledger, error)
-                except StorageError:
-                    if self._running:
-                        raise
-                    return  # it stops, and its files are closed; the next start continues
+        left = list(ledgers)
+        while left:
+            try:
+                await self._delete_entries(left[-1])
+                left.pop()
+            except DiskFull as error:
+                log.warning("%s: ledger %d is deleted later: %s", self.world.address, left[-1], error)
                 await self.world.clock.sleep(self.options.space_s)
+            except StorageError:
+                if self._running:
+                    raise
+                return  # it stops, and its files are closed; the next start continues
 
     async def _delete_entries(self, ledger: int) -> None:
         """In commits of bounded size, so that other requests need not wait long."""
