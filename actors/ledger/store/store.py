@@ -36,7 +36,7 @@ from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
 from ebla.actors.ledger.store.visits import Visits
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
-from ebla.storage.errors import DiskFailed, DiskFull, EblaError, StorageError
+from ebla.storage.errors import DiskFailed, DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class LedgerStore(Role):
         self._running = True
         self.world.spawn(self._watch_space(), "watch free space")
         deleted = [ledger for ledger, head in self.heads.items() if head.deleted]
-        self.world.spawn(self._delete_leftovers(*deleted), "delete leftovers")
+        self.world.spawn(self._delete_leftovers(deleted), "delete leftovers")
         self.world.spawn(self._presence.run(), "register")
         self.world.spawn(self._move_arrivals(), "move arrivals")
 
@@ -364,7 +364,7 @@ class LedgerStore(Role):
         if head is None or not head.deleted:
             head = rules.admit(head, request.ledger, request.token)
         await self._save("delete", request.ledger, Head(head.token, True, True))
-        self.world.spawn(self._delete_leftovers(request.ledger), f"delete ledger {request.ledger}")
+        self.world.spawn(self._delete_leftovers([request.ledger]), f"delete ledger {request.ledger}")
         return m.Done()
 
     @rpc
@@ -376,28 +376,24 @@ class LedgerStore(Role):
         with self._visits.dropping(request.ledger, request.sign):
             await self._save("drop", request.ledger, rules.fenced(head))
             await self._delete_entries(request.ledger)
+            self._require_running()  # or some are left
         return m.Done()
 
-    async def _delete_leftovers(self, *ledgers: int) -> None:
+    async def _delete_leftovers(self, left: list[int]) -> None:
         """The entries of these deleted ledgers. On a full disk, they are deleted when there is space again."""
-        left = list(ledgers)
-        while left:
+        while left and self._running:  # the next start continues
             try:
                 await self._delete_entries(left[-1])
                 left.pop()
             except DiskFull as error:
                 log.warning("%s: ledger %d is deleted later: %s", self.world.address, left[-1], error)
                 await self.world.clock.sleep(self.options.space_s)
-            except StorageError:
-                if self._running:
-                    raise
-                return  # it stops, and its files are closed; the next start continues
 
     async def _delete_entries(self, ledger: int) -> None:
         """In commits of bounded size, so that other requests need not wait long."""
         await self._move_all()  # what has arrived before is removed
-        start, stop = records.bounds(ledger)
-        while keys := self._environment.keys(ENTRIES, start, stop, limit=self.options.delete_entries):
+        (start, stop), most = records.bounds(ledger), self.options.delete_entries
+        while self._running and (keys := self._environment.keys(ENTRIES, start, stop, limit=most)):
             after = keys[-1] + b"\0"
             try:
                 await self._environment.commit([DeleteRange(ENTRIES, start, after)])
