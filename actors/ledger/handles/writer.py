@@ -125,6 +125,10 @@ class Writer:
     def _current(self, position: int) -> Channel:
         return self._joining.get(position) or self._channels[position]
 
+    def _every(self) -> tuple[Channel, ...]:
+        """Also those to stores that join."""
+        return *self._channels, *self._joining.values()
+
     def _require_open(self) -> None:
         if self.failed is not None:
             raise type(self.failed)(self.failed.message, **self.failed.values())
@@ -153,7 +157,7 @@ class Writer:
             assert pending.future is not None
             settle(pending.future, pending.entry.entry)
         if acknowledged:
-            for channel in (*self._channels, *self._joining.values()):
+            for channel in self._every():
                 channel.acknowledged(self.lac)
 
     # -- failing stores --------------------------------------------------------------------------------------
@@ -244,8 +248,7 @@ class Writer:
         for position, channel in joined.items():
             assert self.metadata.segments[-1].stores[position] == channel.store, (position, self.metadata)
             old = self._channels[position]
-            missed = next(meta.entries_of(self.metadata, position, old.wanted + 1, lac), None)
-            if missed is not None or old.owes(lac):
+            if self._misses(old, lac) or old.owes(lac):
                 self._mark_soon(old.store)
             self._channels[position] = channel
             del self._joining[position]
@@ -277,9 +280,17 @@ class Writer:
             raise LedgerFenced(f"ledger {ledger} is deleted", ledger=ledger) from error
 
     def _leave(self, channel: Channel) -> None:
+        """Also in the middle of a replacement, which may be made or not: either store may be the ledger's."""
         channel.stop()
-        if channel.owes(self.lac):
+        replaced = self._current(channel.position) is not channel
+        if channel.owes(self.lac) or (replaced and self._misses(channel, self.lac)):
             self._mark_soon(channel.store)
+
+    def _misses(self, channel: Channel, lac: int) -> bool:
+        """Whether an entry up to `lac` was not sent to the store, because another one joined."""
+        return (
+            next(meta.entries_of(self.metadata, channel.position, channel.wanted + 1, lac), None) is not None
+        )
 
     def _mark_soon(self, store: str) -> None:
         self._world.spawn(self._mark(store), f"mark ledger {self.metadata.ledger}")
@@ -298,7 +309,7 @@ class Writer:
         if self.failed is not None:
             return
         self.failed = error
-        for channel in (*self._channels, *self._joining.values()):
+        for channel in self._every():
             channel.stop()
         for pending in self._window.pending:
             assert pending.future is not None
@@ -338,21 +349,23 @@ class Writer:
             closed = await self._change(lambda found: _closed_by_writer(found, last, length))
         except LedgerClosed as error:
             raise LedgerFenced(error.message, ledger=ledger) from error
-        for channel in self._channels:
+        for channel in self._every():
             self._world.spawn(channel.tell_closed(), f"ledger {ledger} is closed")
         return closed
 
     async def _end_whole(self, error: LedgerClosed) -> None:
         assert not self._window.pending, "a ledger with entries under way is ended by a recovery"
         self._closing = True
-        slow = self._channels
+        present = [*range(self.metadata.ensemble)]
         await self._until(
-            lambda: not any(c.owes(self.lac) and c.failing_since is None for c in slow),
+            lambda: (
+                not any(c.owes(self.lac) and c.failing_since is None for c in map(self._current, present))
+            ),
             self._options.replace_s,
         )
         self._require_open()
         self._ending = True
-        for channel in self._channels:
+        for channel in self._every():
             self._leave(channel)
         self._end(error)
 
