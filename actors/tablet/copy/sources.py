@@ -40,6 +40,7 @@ from ebla.actors.tablet.copy.log_retention import (
     outgrown,
 )
 from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World, new_id
 from ebla.storage.environment import Item, Stream
@@ -59,6 +60,7 @@ WINDOW = 3  # chunks that one copy may request at once
 KEPT = WINDOW  # a repeated request comes before any later window
 ROOM_BYTES = 1 << 34  # address space, see above
 EXPIRY_CHECK_S = 1.0
+DURABLE_S = 1.0  # a copy waits so long for the record of the term that it is made in
 
 
 @dataclass(eq=False)
@@ -112,6 +114,11 @@ class CopySources:
         raise errors.Throttled(f"{why}; try again later", limit="copy_sessions_max", retry_after_s=1.0)
 
     async def _begin(self, replica: Replica, request: m.BeginCopyRequest) -> m.CopyBegun:
+        # A primary whose disk is full may forget that it led this ballot, and lead it again: its entries may go nowhere.
+        late = errors.Unavailable(
+            f"term {request.term} of tablet {replica.tablet} is not on the disk yet; try again"
+        )
+        await within(self.world.clock, replica.hard_state_durable(), DURABLE_S, late)
         await self.flush(replica)
         async with replica.upkeep:
             replica.require_running()
@@ -177,11 +184,6 @@ class CopySources:
         replica.require_running()
         if not replica.leads:
             raise replica.not_leader()
-        if replica.hard_in_flight or replica.work.hard_state is not None:
-            # A primary whose disk is full may forget that it led this ballot, and lead it again: its entries may go nowhere.
-            raise errors.Unavailable(
-                f"term {replica.core.term} of tablet {replica.tablet} is not on the disk yet; try again"
-            )
         if replica.core.term != term:
             raise errors.OldTerm(
                 f"term {replica.core.term} has begun since term {term}",
