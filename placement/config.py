@@ -184,12 +184,11 @@ def validate(config: DeploymentConfig) -> None:
     config.group_options(masters, config.journal_options(JournalId("catalog", ""), journals))
     config.journal_node_options()
     servers = config.tablet_server_options(masters, "host", "")
+    beacons = {"beacon_s": servers.beacon_s, "lease_s": servers.beacon_lease_s}
     try:
-        msgspec.structs.replace(config.master_options().detector, lease_s=servers.beacon_lease_s).validate()
+        msgspec.structs.replace(config.master_options().detector, **beacons).validate()
     except InvalidArgument as error:
-        raise InvalidArgument(
-            f"master.detector, with lease_s as tablet_server.beacon_lease_s: {error}"
-        ) from error
+        raise InvalidArgument(f"master.detector, with the beacons of tablet_server: {error}") from error
     config.ledger_store_options(masters, "host")
     config.worker_options(masters, "ledger-store/host")
     config.auditor_options(masters)

@@ -145,6 +145,10 @@ def test_a_single_master_can_have_a_journal_of_several_nodes() -> None:
         ),
         ({"master": {"coordination": {"nodes_max": 0}}}, "master: coordination.nodes_max must be greater"),
         ({"tablet_server": 7}, "tablet_server: expected `object`, got `int`"),
+        (
+            {"tablet_server": {"beacon_lease_s": 12.0}},
+            "master.detector, with the beacons of tablet_server: grace_s must be at least 1.25 times lease_s",
+        ),
     ],
 )
 def test_a_refusal_names_the_setting_and_the_remedy(settings: dict[str, Any], words: str) -> None:
@@ -200,3 +204,8 @@ def test_a_deployment_with_logs_has_a_store_and_a_worker_on_every_slot_and_two_a
     assert load(worker.role) is ReplicationWorker and load(auditor.role) is Auditor
     with pytest.raises(InvalidArgument, match=r"auditor.delays is no setting; did you mean auditor.delay_s"):
         configure({"auditor": {"delays": 1}})
+
+
+def test_shorter_beacons_of_the_servers_need_no_setting_of_the_master() -> None:
+    chosen = configure({"tablet_server": {"beacon_s": 0.5, "beacon_lease_s": 2.0}})
+    assert chosen.master_options().detector.outlasts(2.0)

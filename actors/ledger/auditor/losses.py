@@ -105,9 +105,9 @@ class Losses:
     def to_audit(self, now: float) -> list[str]:
         """The lost stores that an audit marks now; one that may return yet is not marked because another store leaves."""
         at = self._loss_due_at(now)
-        if self._forced or (at is not None and at <= now and self._several(now)):
-            return list(self.lost)
         due = at is not None and at <= now
+        if self._forced or (due and self._several(now)):
+            return list(self.lost)
         return [store for store in self.lost if due and now >= self.lost[store] + self.delay_s]
 
     def is_due(self, now: float) -> bool:

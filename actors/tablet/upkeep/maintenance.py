@@ -43,9 +43,8 @@ TURNS = 200  # so many checks also include each idle replica once, in turn
 UNMAPPED_MAX = 50  # replicas whose files are unmapped after one check
 UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0
-FROZEN_MAX = (
-    16  # of one replica; more of its memtables that no longer change are flushed, however small they are
-)
+# Of one replica; more of its memtables that no longer change are flushed, however small they are.
+FROZEN_MAX = 16
 # Answers are kept longer by up to this part of their time, so that one entry expires many clients.
 EXPIRY_STEPS = 60
 
