@@ -178,7 +178,7 @@ def unknown_taken_for_gone(original: Any, stored: Configuration, ended: str, **k
     return original(stored, ended, **{**known, "gone": lambda uuid: not alive(uuid)})
 
 
-@defect("pacifica-elections", 60, planner, "after_end", seed=3)
+@defect("pacifica-elections", 60, planner, "after_end", seed=2)
 def learner_appointed(
     stored: Configuration,
     ended: str,

@@ -9,7 +9,6 @@ from ebla import aio
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
-from ebla.actors.world import World
 from ebla.transport.client import DeploymentClient
 from tests.master.stage import MASTER, Stage
 
@@ -23,14 +22,14 @@ async def open_stage(
     """`given`: options of the servers."""
     await stage.open()
     for host in hosts:
-        options = TabletServerOptions(masters=(MASTER,), host=host, follower_failed_s=failed_s, **given)
-
-        def make(world: World, options: TabletServerOptions = options) -> TabletServer:
-            return TabletServer(world, options)
-
-        await stage.cluster.start(f"tablet-server/{host}", make)
+        await start_server(stage, host, failed_s, **given)
     alive = stage.master.servers.alive
     await stage.until(lambda: len(alive(stage.master.world.clock.monotonic())) == len(hosts))
+
+
+async def start_server(stage: Stage, host: str, failed_s: float, **given: Any) -> None:
+    options = TabletServerOptions(masters=(MASTER,), host=host, follower_failed_s=failed_s, **given)
+    await stage.cluster.start(server(host), lambda world: TabletServer(world, options))
 
 
 def replicas(stage: Stage) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors import messages as m
+from ebla.actors.master.catalog.catalog import RUNNING
 from ebla.actors.messages.diagnosis import ForceRequest
 from ebla.actors.replication.health import DELETED
-from tests.master.real_servers import OPTIONS, members_of, role, server
+from tests.master.real_servers import OPTIONS, members_of, open_stage, role, server, start_server, table
 from tests.master.stage import Stage, play
 from tests.master.test_pacifica_servers import LATER, host_of, leads, rows, stored, with_rows
 from tests.staged import staged
@@ -87,3 +88,26 @@ async def test_a_forced_learner_serves_and_the_data_of_former_voters_goes_into_q
 
 def uuid_of(stage: Stage, host: str) -> str:
     return role(stage, host).instance.uuid
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_tablet_that_never_committed_anything_is_replaced_when_its_primary_is_lost(
+    stage: Stage,
+) -> None:
+    await open_stage(stage, failed_s=6.0, hosts=tuple("abc"))
+    for host in "bc":
+        stage.cluster.crash(server(host))
+    await stage.create(buckets=1, replication="pacifica")
+    (tablet,) = stage.master.catalog.named("flights").tablets
+    await stage.until(lambda: tablet in stage.master.catalog.creating and leads(stage, tablet))
+    assert host_of(stage, tablet) == "a"
+    await lose(stage, ["a"])
+    for host in "bc":
+        await stage.cluster.restart(server(host))
+    await start_server(stage, "d", failed_s=6.0)
+    await stage.until(lambda: tablet not in stage.master.catalog.named("flights").tablets)
+    (successor,) = stage.master.catalog.named("flights").tablets
+    await stage.until(lambda: stage.master.catalog.tablets[successor].state == RUNNING)
+    flights = await table(stage)
+    await flights.upsert(LATER)
+    assert await rows(flights) == len(LATER)

@@ -71,6 +71,16 @@ def test_a_tablet_runs_when_a_running_member_names_a_leader_of_the_configuration
     assert heard.says("b", ABC, "a") == [e.ReplicasSeen("b", (heard.tablet,)), e.TabletRunning(heard.tablet)]
 
 
+def test_a_pacifica_tablet_runs_once_a_replica_reports_a_committed_entry():
+    heard = Heard(running=False)
+    first = replace(ABC, index=1, primary="a", min_members=2)
+    (tablet,) = heard.create("delays", replication="pacifica", replicas=3, min_members=2)
+    heard.apply(e.TabletAssigned(tablet, first))
+    heard.tablet = tablet
+    assert heard.leads("a", first, commit_index=0) == [e.ReplicasSeen("a", (tablet,))]
+    assert heard.leads("a", first) == [e.TabletRunning(tablet)]
+
+
 def test_a_repeated_report_costs_no_edit():
     heard = Heard(running=False)
     assert heard.says("b", ABC, "a")

@@ -54,7 +54,8 @@ class TabletReplaced(msgspec.Struct, frozen=True, tag="tablet_replaced"):
 
 
 class TabletRunning(msgspec.Struct, frozen=True, tag="tablet_running"):
-    """A running replica named a leader of the committed configuration: creating -> running."""
+    """A running replica named a leader of the committed configuration, and, with PacificA, has a committed entry:
+    creating -> running."""
 
     tablet: str
 

@@ -20,7 +20,9 @@ Rules, after Kudu's tablet report processing:
   leader is known in this term. A leader that reports itself also counts in an older term after which no
   leader is known: a candidate of a newer term may have reached only this master, or be gone.
 - A PacificA tablet's configuration is the catalog's, never a replica's. Its leader is the primary that the catalog
-  names, once it reports that it leads in the ballot of the catalog.
+  names, once it reports that it leads in the ballot of the catalog. The tablet runs, and clients get to know its replicas, once a
+  replica reports a committed entry: a Raft leader has a majority, but a primary may lead alone, and what never
+  committed anything is replaced without a loss.
 - A follower that knows no leader does not erase the leader of the others.
 - Two leaders in one term are never accepted.
 """
@@ -92,7 +94,8 @@ def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> lis
         edits.append(ConfigurationChanged(replica.tablet, committed))
     member = committed.peer(uuid) is not None
     led = replica.leader is not None and committed.peer(replica.leader) is not None
-    if record.state == CREATING and replica.state == "running" and member and led:
+    begun = record.appointed is None or replica.commit_index > 0
+    if record.state == CREATING and replica.state == "running" and member and led and begun:
         edits.append(TabletRunning(replica.tablet))
     return edits
 

@@ -379,10 +379,10 @@ class Replica:
     def facts(self) -> tuple[object, ...]:
         """The facts whose changes are reported to the master at once."""
         core = self.core
-        configuration = core.committed_configuration.order, core.configuration.order
-        version = self.rows.schema.version
+        begun = core.configuration.primary is not None and core.commit_index > 0
+        known = core.committed_configuration.order, core.configuration.order, self.rows.schema.version
         health = tuple(self.health.items()) if self.leads else ()
-        return (self.state, core.term, core.role, core.leader, configuration, version, health, core.apart)
+        return (self.state, core.term, core.role, core.leader, begun, known, health, core.apart)
 
     def leader_address(self) -> str | None:
         leader = self.core.leader and self.core.configuration.peer(self.core.leader)
