@@ -49,6 +49,8 @@ REJECTED_SHOWN_MAX = 10  # positions in a repr
 SCAN_TABLETS_MAX = 4  # read at the same time
 SCAN_OTHERS_MAX = 32  # small tablets that are read with another one, in one call
 SCAN_BLOCKS_AHEAD = 4
+SCAN_KEPT_S = 600.0  # a snapshot, while the caller is busy with a block
+SCAN_KEEP_EVERY_S = 15.0  # a server ends a scan without requests after `scanner_ttl_s`, 60 s
 SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
 
 

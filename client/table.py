@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from ebla.options import Row, Rows, WriteIdLike
+    from ebla.read.scan_run import ScanPlan
     from ebla.storage.predicates.expressions import Expression
 
 T = TypeVar("T")
@@ -397,14 +398,15 @@ class Scan:
         """The rows as a stream of Arrow's C interface, read in batches while they are used: `pa.table(scan)`,
         `polars.DataFrame(scan)`, `duckdb.sql("select ... from scan")`. Each use runs the scan again; as `batches`, it may end
         early if a tablet's snapshot is lost."""
-        reader = pa.RecordBatchReader.from_batches(self.schema, self._shown_batches())
+        plan = self._awaited._plan
+        reader = pa.RecordBatchReader.from_batches(plan.arrow, self._shown_batches(plan))
         return reader.__arrow_c_stream__(requested_schema)
 
-    def _shown_batches(self) -> Iterator[pa.RecordBatch]:
+    def _shown_batches(self, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
         rows = 0
         awaited = self._awaited
         with awaited._client.watching(f"scan {awaited._routes.name}", lambda: rows):
-            for batch in self._database._pull(awaited._stream()):
+            for batch in self._database._pull(awaited._stream(plan)):
                 yield batch
                 rows += batch.num_rows
 

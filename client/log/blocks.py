@@ -162,7 +162,8 @@ def _regrouped(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The rows in tables of TABLE_ROWS, and the rest: how they come in blocks depends on chance and on settings."""
     held: list[pa.Table] = []
     wanted = TABLE_ROWS
-    for rows in blocks:
+    for block in blocks:
+        rows = _plain(block)
         while rows.num_rows:
             taken, rows = rows.slice(0, wanted), rows.slice(wanted)
             held.append(taken)
@@ -172,6 +173,31 @@ def _regrouped(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
                 held, wanted = [], TABLE_ROWS
     if held:
         yield _joined(held)
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """With values in place of dictionaries: a dictionary is that of a whole block, so the bytes of a record would depend on the
+    blocks. And without views, which cannot be copied row by row."""
+    fields = [field.with_type(_plain_type(field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields, rows.schema.metadata))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return pa.string() if pa.types.is_string_view(kind) else pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        fields = [field.with_type(_plain_type(field.type)) for field in (kind.key_field, kind.item_field)]
+        return pa.map_(*fields, keys_sorted=kind.keys_sorted)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(_plain_type(kind.value_type))
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
+    return kind
 
 
 def _joined(parts: list[pa.Table]) -> pa.Table:

@@ -6,7 +6,7 @@ No value changes on the way: an integer beside nulls stays an integer, and a val
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -46,13 +46,18 @@ def polars_frame(table: pa.Table) -> PolarsFrame:
     package = polars()
 
     def convert(part: pa.Table) -> PolarsFrame:
-        for chunk in (chunk for column in part.columns for chunk in column.chunks):
-            for plain in inner(chunk):
-                _refuse_overflow(plain)
+        for plain in _plain(part):
+            _refuse_overflow(plain)
         made: PolarsFrame = package.DataFrame(part)
         return made
 
     return _checked(table, convert, "Polars", "scan.to_arrow()")
+
+
+def _plain(table: pa.Table) -> Iterator[pa.Array]:
+    """The arrays of plain types inside of the columns."""
+    for chunk in (chunk for column in table.columns for chunk in column.chunks):
+        yield from inner(chunk)
 
 
 def _refuse_overflow(array: pa.Array) -> None:
@@ -107,5 +112,12 @@ def relation(table: pa.Table, connection: DuckDBPyConnection | None) -> DuckDBPy
         raise InvalidArgument(
             f"connection is {shown(own)}; give duckdb.connect({shown(own) if isinstance(own, str) else ''}), or leave it out"
         )
-    made: DuckDBPyRelation = own.from_arrow(table)
-    return made
+
+    def convert(part: pa.Table) -> DuckDBPyRelation:
+        for plain in _plain(part):
+            if pa.types.is_duration(plain.type):
+                plain.cast(pa.duration("us"))  # DuckDB has microseconds, cuts nanoseconds off, and overflows
+        made: DuckDBPyRelation = own.from_arrow(part)
+        return made
+
+    return _checked(table, convert, "DuckDB", "scan.to_arrow()")

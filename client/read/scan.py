@@ -89,7 +89,7 @@ class Scan(Awaited):
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result and their types."""
-        return self._plan.schema.arrow(self._plan.columns)
+        return self._plan.arrow
 
     @property
     def indexes(self) -> dict[str, int]:
@@ -159,12 +159,13 @@ class Scan(Awaited):
                     return
                 yield batch
 
-    async def _stream(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """As `batches`, for callers that show their progress themselves."""
-        begun = False
+    async def _stream(self, told: ScanPlan | None = None) -> AsyncGenerator[pa.RecordBatch, None]:
+        """As `batches`, for callers that show their progress themselves. `told`: the plan whose columns the caller has made use
+        of, so that no other batches may follow."""
+        begun = told is not None
         while True:
             try:
-                async with aclosing(self._start(self._plan, hold=False)) as blocks:
+                async with aclosing(self._start(told or self._plan, hold=False)) as blocks:
                     async for block in blocks:
                         for batch in block.batches():
                             begun = True

@@ -8,6 +8,7 @@
     failures     a tablet is read again elsewhere if the caller has none of its rows; otherwise its snapshot cannot be
                  found again, and the scan ends in ScanInterrupted. With `hold` (to_arrow, to_pandas, count) each tablet's
                  rows are held until they are complete, so this never happens
+    waiting      while the caller is busy with a block, the next ones wait, and their snapshots are kept for SCAN_KEPT_S
     alterations  if the table was dropped, the scan ends in NotFound; if a column that it reads was dropped or renamed, in
                  InvalidArgument. Other alterations have no effect
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -30,6 +32,8 @@ from ebla.errors import ConnectionClosed, ScanInterrupted
 from ebla.options import (
     ASK_ATTEMPT_S,
     SCAN_BLOCKS_AHEAD,
+    SCAN_KEEP_EVERY_S,
+    SCAN_KEPT_S,
     SCAN_OTHERS_MAX,
     SCAN_TABLETS_MAX,
     SCAN_TRIES_MAX,
@@ -53,6 +57,11 @@ class ScanPlan:
     columns: tuple[str, ...]
     predicate: expressions.Expression | None = None
     limit: int | None = None
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns of the result and their types."""
+        return self.schema.arrow(self.columns)
 
     def require_same(self, now: TableSchema) -> None:
         """Raise Outdated if a column was dropped or renamed."""
@@ -127,6 +136,8 @@ class ScanRun:
         self._left.reverse()
         self._ready: asyncio.Queue[Block | EblaError | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(SCAN_BLOCKS_AHEAD)
+        self._taken_at = client.world.clock.monotonic()  # when the caller came for a block last
+        self._kept_too_long = False  # for a caller that was busy with one
         self._others_max = 0  # further tablets of one call
         self._ended = False
 
@@ -138,6 +149,7 @@ class ScanRun:
             self.client.world.spawn(self._read_tablets(), f"scan {self.table.name}")
         try:
             while running and left != 0:
+                self._taken_at = self.client.world.clock.monotonic()
                 block = await self._ready.get()
                 if block is None:
                     running -= 1
@@ -214,13 +226,7 @@ class ScanRun:
                 if isinstance(error, (TabletNotFound, StorageError)):
                     await self._require_table()
                 if read.delivered:
-                    raise ScanInterrupted(
-                        f"scan of {self.table.name!r}: the snapshot of tablet {route.tablet} was lost after "
-                        f"{read.delivered} of its rows were read ({type(error).__name__}: {error}); scan again, or use "
-                        "to_arrow()",
-                        tablet=route.tablet,
-                        rows=read.delivered,
-                    ) from error
+                    raise self._interrupted(read, error) from error
                 if isinstance(error, TimedOut):
                     raise
                 pause_s = backoff_s(failures, self.client.world.random)
@@ -231,6 +237,17 @@ class ScanRun:
             self.received -= sum(block.rows for block in read.held)
             read.held.clear()
             await clock.sleep(pause_s)
+
+    def _interrupted(self, read: TabletRead, error: EblaError) -> ScanInterrupted:
+        remedy = "scan again, or use to_arrow()"
+        if self._kept_too_long:
+            remedy = f"come for the next rows within {SCAN_KEPT_S:g} s, or use to_arrow()"
+        return ScanInterrupted(
+            f"scan of {self.table.name!r}: the snapshot of tablet {read.route.tablet} was lost after "
+            f"{read.delivered} of its rows were read ({type(error).__name__}: {error}); {remedy}",
+            tablet=read.route.tablet,
+            rows=read.delivered,
+        )
 
     async def _require_table(self) -> None:
         """Raise NotFound if the tablet is missing because its table was dropped."""
@@ -303,15 +320,28 @@ class ScanRun:
             if not arrived.whole:
                 return
             for held in read.held:
-                await self._hand_out(held)
+                await self._hand_out(held, read, block)
         elif block.rows or arrived.whole:
             read.delivered += block.rows
-            await self._hand_out(arrived)
+            await self._hand_out(arrived, read, block)
 
-    async def _hand_out(self, block: Block) -> None:
-        if not self._ended:
-            await self._room.acquire()
-            self._ready.put_nowait(block)
+    async def _hand_out(self, arrived: Block, read: TabletRead, block: ScanBlock) -> None:
+        await self._wait_for_room(read, block)
+        self._ready.put_nowait(arrived)
+
+    async def _wait_for_room(self, read: TabletRead, block: ScanBlock) -> None:
+        """Wait until the caller has taken enough blocks. Meanwhile the server keeps the snapshot: it gets a request for the
+        present block now and then."""
+        clock = self.client.world.clock
+        while not self._ended:
+            with suppress(TimeoutError):
+                async with clock.timeout(SCAN_KEEP_EVERY_S):
+                    await self._room.acquire()
+                return
+            self._kept_too_long |= clock.monotonic() - self._taken_at > SCAN_KEPT_S
+            if block.scanner is not None and not self._kept_too_long:
+                with suppress(EblaError):  # the request for the next block will tell
+                    await self._more(read.route, read.server, block.scanner, block.block)
 
     async def _close(self, address: str, scanner: str) -> None:
         """Best effort: an unused scanner ends by itself on the server."""

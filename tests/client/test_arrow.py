@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,12 +17,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import ebla
 from ebla.errors import AlreadyPresent, InvalidArgument, RequestReused, ScanInterrupted
 from ebla.options import UNIT_BYTES, WriteId, Written
-from ebla.read import frames
 from ebla.storage.errors import SnapshotExpired
+from ebla.storage.rows.alteration import DropColumn
+from ebla.storage.rows.altered import altered
+from ebla.storage.rows.rows import RowCodec
 from ebla.write import streams
 from tests.client.loopback import Loopback
 from tests.client.tables import RICH, SCHEMA, arrow, rich_rows
@@ -209,6 +211,23 @@ def test_the_error_of_an_interrupted_stream_reaches_its_reader(loopback: Loopbac
         pa.table(table.scan())
 
 
+def test_a_stream_that_was_made_before_an_alteration_is_refused(
+    loopback: Loopback, table: ebla.Table
+) -> None:
+    table.upsert(arrow(10))
+    scan = table.scan()
+    reader = pa.RecordBatchReader.from_stream(scan)
+    changed = loopback.toy.tables["t"]
+    schema = altered(changed.info.schema, [DropColumn("n")])
+    changed.info = replace(changed.info, schema=schema)
+    for tablet in changed.tablets:
+        tablet.codec = RowCodec(schema)
+    loopback.bridge.run(table._awaited._client.refresh(table._awaited._routes))
+    with pytest.raises((InvalidArgument, pa.ArrowException), match="make the scan again"):
+        reader.read_all()
+    assert pa.table(table.scan()).column_names == ["id", "v"]
+
+
 def test_a_scan_can_be_written_into_a_table_of_the_same_connection(
     loopback: Loopback, table: ebla.Table
 ) -> None:
@@ -223,33 +242,6 @@ def test_a_scan_can_be_written_into_a_table_of_the_same_connection(
     with pytest.raises(InvalidArgument, match="'n'"):  # the scan ends early, in a thread that may wait for it
         wrong.upsert(table.scan())
     assert loopback.scanners_left() == {}
-
-
-def test_results_for_polars_and_duckdb_have_the_scans_types(rich: ebla.Table) -> None:
-    rich.upsert(rich_rows(10))
-    scan = rich.scan(["id", "tags"], ebla.col("id") < 4)
-    frame = scan.to_polars().sort("id")
-    assert frame["tags"].to_list() == [None, ["a"], ["a", None], ["a", None, "3"]]
-    assert sorted(scan.to_duckdb().fetchall())[1] == (1, ["a"])
-    connection = duckdb.connect()
-    found = scan.to_duckdb(connection)
-    connection.register("found", found)
-    assert connection.sql("select sum(id) from found").fetchall() == [(6,)]
-
-
-def test_a_connection_that_is_none_of_duckdb_is_refused(table: ebla.Table) -> None:
-    with pytest.raises(InvalidArgument, match=r"connection is 'x.db'; give duckdb.connect\('x.db'\)"):
-        table.scan().to_duckdb("x.db")
-
-
-@pytest.mark.parametrize("package", ["polars", "duckdb"])
-def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    table: ebla.Table, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(frames.MissingPackage, match=f"pip install {package}$") as raised:
-        getattr(table.scan(), f"to_{package}")()
-    assert isinstance(raised.value, ImportError) and raised.value.module == package
 
 
 def test_a_polars_column_of_python_objects_is_refused_unless_it_is_ignored(loopback: Loopback) -> None:

@@ -13,6 +13,8 @@ from ebla import aio
 from ebla.actors.errors import NotFound, OutcomeUnknown
 from ebla.actors.messages import ScanBlock
 from ebla.chaos.simulation.environment import MemoryEnvironment
+from ebla.errors import ScanInterrupted
+from ebla.read import scan_run
 from ebla.transport.client import DeploymentClient
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import arrow
@@ -35,9 +37,9 @@ class LosesLastBlocks:
         return reply
 
 
-async def loaded(stage: Stage) -> aio.Table:
+async def loaded(stage: Stage, width: int = 250) -> aio.Table:
     table = await stage.db.create_table("t", schema=arrow(1).schema, primary_key=["id"])
-    await table.upsert(arrow(ROWS, width=250))
+    await table.upsert(arrow(ROWS, width=width))
     return table
 
 
@@ -51,6 +53,31 @@ async def test_a_stream_whose_last_block_is_lost_is_complete(stage: Stage) -> No
     assert [row["id"] async for row in table.scan(columns=["id", "v"])] == list(range(ROWS))
     assert len(network.lost) == 1
     session.close()
+
+
+async def read_slowly(table: aio.Table, pause_s: float) -> list[int]:
+    """The ids, by a reader that is busy for `pause_s` after the first batch."""
+    found: list[int] = []
+    async for batch in table.scan(columns=["id", "v"]).batches():
+        if not found:
+            await asyncio.sleep(pause_s)
+        found += batch.column("id").to_pylist()
+    return found
+
+
+@on_real_roles
+async def test_the_snapshot_of_a_slow_reader_is_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_run, "SCAN_KEPT_S", 120.0)
+    assert await read_slowly(await loaded(stage, width=1000), 100.0) == list(range(ROWS))
+
+
+@on_real_roles
+async def test_a_reader_that_is_too_slow_is_told_how_long_a_snapshot_is_kept(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_run, "SCAN_KEPT_S", 60.0)
+    with pytest.raises(ScanInterrupted, match="come for the next rows within 60 s, or use to_arrow"):
+        await read_slowly(await loaded(stage, width=1000), 150.0)
 
 
 @pytest.mark.parametrize("seed", range(3))

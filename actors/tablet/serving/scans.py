@@ -139,6 +139,7 @@ class Scans:
                 return ended.last
             raise _gone()
         if scanner.last is not None and request.block == scanner.last.block:
+            scanner.used_at = self.world.now()
             return scanner.last
         if scanner.busy:
             raise errors.Throttled(

@@ -225,9 +225,10 @@ async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: str, output: Path) 
 async def _write(scanned: Scan, chosen: str, file: BinaryIO, progress: Progress) -> int:
     """Write the rows as they arrive; returns their number."""
     rows = 0
-    write, finish = WRITERS[chosen](scanned.schema, file)
+    plan = scanned._plan
+    write, finish = WRITERS[chosen](plan.arrow, file)
     try:
-        async with aclosing(scanned._stream()) as batches:
+        async with aclosing(scanned._stream(plan)) as batches:
             async for batch in batches:
                 write(batch)
                 rows += len(batch)

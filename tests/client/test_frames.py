@@ -1,0 +1,54 @@
+"""Results of scans as frames of pandas and Polars, and relations of DuckDB."""
+
+from __future__ import annotations
+
+import sys
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import ebla
+from ebla.errors import InvalidArgument
+from ebla.read import frames
+from tests.client.tables import rich_rows
+
+
+def test_results_for_polars_and_duckdb_have_the_scans_types(rich: ebla.Table) -> None:
+    rich.upsert(rich_rows(10))
+    scan = rich.scan(["id", "tags"], ebla.col("id") < 4)
+    frame = scan.to_polars().sort("id")
+    assert frame["tags"].to_list() == [None, ["a"], ["a", None], ["a", None, "3"]]
+    assert sorted(scan.to_duckdb().fetchall())[1] == (1, ["a"])
+    connection = duckdb.connect()
+    found = scan.to_duckdb(connection)
+    connection.register("found", found)
+    assert connection.sql("select sum(id) from found").fetchall() == [(6,)]
+
+
+def test_a_connection_that_is_none_of_duckdb_is_refused(table: ebla.Table) -> None:
+    with pytest.raises(InvalidArgument, match=r"connection is 'x.db'; give duckdb.connect\('x.db'\)"):
+        table.scan().to_duckdb("x.db")
+
+
+@pytest.mark.parametrize("package", ["polars", "duckdb"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    table: ebla.Table, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(frames.MissingPackage, match=f"pip install {package}$") as raised:
+        getattr(table.scan(), f"to_{package}")()
+    assert isinstance(raised.value, ImportError) and raised.value.module == package
+
+
+@pytest.mark.parametrize(("unit", "value"), [("ns", 1001), ("s", 1 << 62), ("ms", 1 << 62)])
+def test_a_duration_that_duckdb_would_change_is_refused(unit: str, value: int) -> None:
+    kind = pa.duration(unit)
+    for values, of in (([value], kind), ([[value]], pa.list_(kind))):
+        with pytest.raises(InvalidArgument, match=r"'took' .* holds a value that DuckDB cannot express"):
+            frames.relation(pa.table({"took": pa.array(values, of)}), duckdb.connect())
+    found = frames.relation(pa.table({"took": pa.array([1000], kind)}), duckdb.connect())
+    assert (
+        found.to_arrow_table()["took"][0].as_py().nanoseconds
+        == {"ns": 1, "s": 10**9, "ms": 10**6}[unit] * 1000
+    )
