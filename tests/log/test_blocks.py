@@ -108,3 +108,15 @@ def test_the_column_data_becomes_records_a_few_megabytes_at_a_time() -> None:
             list(blocks._values([wrong]))
     with pytest.raises(InvalidArgument, match=r"there is no column 'data'.*tables=True"):
         list(blocks._values([pa.table({"record": [b"a"]})]))
+
+
+def test_rows_with_dictionaries_become_the_same_records_in_any_blocks() -> None:
+    words = pa.array([f"{number % 5000:0500d}" for number in range(20_000)])
+    nested = pa.StructArray.from_arrays([words.dictionary_encode()], ["word"])
+    rows = pa.table({"word": words.dictionary_encode(), "in": nested, "view": words.cast(pa.string_view())})
+    whole = [record for records in blocks._packed([rows]) for record in records]
+    parts = [pa.table(rows.slice(at, 7000).to_pydict()).cast(rows.schema) for at in range(0, 20_000, 7000)]
+    assert [record for records in blocks._packed(parts) for record in records] == whole
+    read = pa.concat_tables(pa.ipc.open_stream(record).read_all() for record in whole)
+    assert read["word"].combine_chunks() == words and read["view"].combine_chunks() == words
+    assert read["in"].combine_chunks().field("word") == words
