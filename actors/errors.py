@@ -95,6 +95,12 @@ class ReplicaFailed(EblaError):
     reason: str | None
     retriable = True
 
+    @staticmethod
+    def of(tablet: str, reason: str | None) -> ReplicaFailed:
+        """The refusal of a replica whose data is damaged."""
+        message = f"the replica of tablet {tablet} failed here: {reason}; another replica serves"
+        return ReplicaFailed(message, tablet=tablet, reason=reason)
+
 
 class WrongServer(EblaError):
     wanted: str | None

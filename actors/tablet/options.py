@@ -7,6 +7,7 @@ import msgspec
 from ebla.actors.detector.limits import DRIFT, DetectorLimits
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.space import LOW_BYTES
+from ebla.storage.tablets.memtable import UNFLUSHED_BYTES_MAX
 
 ZERO_MEANS = {
     "quarantine_bytes_max": "keep nothing",
@@ -51,8 +52,8 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     seqno_s: float = 60.0
 
     # Memory. Flushes begin at memtable_bytes over all replicas; at twice that, writers are
-    # throttled. 32 MiB keeps a server below 400 MB under full load; it uses 160 MB before its first
-    # row.
+    # throttled; a replica that has four times that itself applies no more until its flush. 32 MiB
+    # keeps a server below 400 MB under full load; it uses 160 MB before its first row.
     memtable_bytes: int = 32 << 20
     unapplied_bytes_max: int = 32 << 20
 
@@ -106,6 +107,12 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     def poll_s(self) -> float:
         """The time between two checks for the successor of a leadership."""
         return self.leader_heartbeat_s / 10
+
+    @property
+    def unflushed_bytes_max(self) -> int:
+        """With more in its memtables, a replica applies no further entries until a flush. Writers are throttled before, but
+        small updates that are in the log may make many bytes of rows."""
+        return min(4 * self.memtable_bytes, UNFLUSHED_BYTES_MAX)
 
     @property
     def detector(self) -> DetectorLimits:

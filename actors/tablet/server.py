@@ -137,7 +137,15 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         """Make the parts of the server; none of them runs yet."""
         self.checksums = Checksums(self.world)
         live, on_checkpoint = self._liveness(), self.checksums.applied
-        self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, on_checkpoint, live)
+        self.rounds = Rounds(
+            self.world,
+            self.identity,
+            self.shared,
+            self.consensus,
+            on_checkpoint,
+            live,
+            self.options.unflushed_bytes_max,
+        )
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
         me, lease = self.instance.uuid, Lease(self.options.detector)

@@ -82,6 +82,7 @@ class ColumnsMemtable(Memtable):
         assert not self.frozen
         self._batches.append(batch)
         self.data_bytes += len(batch.data)
+        self.written += batch.rows
 
     def sorted(self, codec: RowCodec, path: str) -> Sorted:
         """The rows of a frozen table. Raises Corruption for a row that fails its checksum."""

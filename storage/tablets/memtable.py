@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+# Of a replica's memtables: half of what one array of a flush can have (rows/ragged.py), so that one more write has room.
+UNFLUSHED_BYTES_MAX = 1 << 30
 KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPython 3.11
 
 
 class Memtable:
     """Grows until frozen; a frozen one never changes and may be read from another thread.
 
-    `data_bytes`: of keys and values; `memory_bytes`: including the overhead of Python.
+    `data_bytes`: of keys and values; `memory_bytes`: including the overhead of Python. `written`: rows, each as often as it was
+    changed.
     """
 
     def __init__(self) -> None:
         self._rows: dict[bytes, Any] = {}
         self.data_bytes = 0
-        self.changes = 0
+        self.changes = self.written = 0
         self.frozen = False
         self._sorted: list[bytes] | None = None
 
@@ -45,12 +48,14 @@ class Memtable:
         self.rows.update(zip(keys, values, strict=True))
         self.data_bytes += sum(map(len, keys)) + sum(map(len, values))
         self.changes += len(keys)
+        self.written += len(keys)
 
     def delete(self, keys: Sequence[bytes]) -> None:
         assert not self.frozen
         self.rows.update(dict.fromkeys(keys))
         self.data_bytes += sum(map(len, keys))
         self.changes += len(keys)
+        self.written += len(keys)
 
     def freeze(self) -> None:
         self.frozen = True

@@ -90,8 +90,9 @@ class RunTree:
         self, tables: Sequence[ColumnsMemtable], position: Position, others: Sequence[Change]
     ) -> None:
         """Make the rows and the other changes durable, in one synced transaction."""
-        await self._settle()
+        # Of `position`, as `tables` and `others`: while this waits, an alteration may be applied, which `others` does not have.
         codec, made = self.codec, None
+        await self._settle()
         # At an index that is known already, a flush that was cancelled has stored these rows.
         if position.index > self.directory.index:
             made = await self.environment.run(self._made, tables, position.index, codec, self._number())

@@ -99,6 +99,13 @@ class TabletStore:
         return held
 
     @property
+    def unflushed_rows(self) -> int:
+        written: int = self.active.written
+        for memtable in self.frozen:
+            written += memtable.written
+        return written
+
+    @property
     def size_bytes(self) -> int:
         """Bytes on disk and of unflushed rows. 0 if the disk is lost: the report of that loss must not fail here."""
         waiting: int = self.active.data_bytes + sum(memtable.data_bytes for memtable in self.frozen)

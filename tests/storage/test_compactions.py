@@ -106,6 +106,24 @@ async def test_a_flush_that_is_cancelled_during_its_commit_is_known_to_the_next_
 
 
 @in_simulation
+async def test_a_flush_that_waits_for_a_cancelled_one_writes_the_layout_of_its_own_position() -> None:
+    tablet = await Tablet.open()
+    tablet.put([1, 2])
+    tablet.medium.commit_s = (0.05, 0.06)
+    cancelled = asyncio.ensure_future(tablet.store.flush())
+    await asyncio.sleep(0.01)
+    cancelled.cancel()
+    tablet.put([2, 3])
+    tablet.flushed = tablet.schema, dict(tablet.rows)
+    flush = asyncio.ensure_future(tablet.store.flush())
+    await asyncio.sleep(0.01)
+    tablet.alter(CHANGES[0])  # its record is for the flush after this one
+    await flush
+    await tablet.restart()
+    tablet.check()
+
+
+@in_simulation
 async def test_blocks_that_a_crash_left_behind_are_removed() -> None:
     with small(2, 1 << 20):
         tablet = await Tablet.open()

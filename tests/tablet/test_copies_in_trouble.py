@@ -142,7 +142,7 @@ async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: 
     await group.settle()
     server, replica = group.server(leader), group.replica(leader)
     apply, uuid = replica.apply, group.uuid(target)
-    replica.apply = lambda: False  # type: ignore[method-assign]
+    replica.apply = lambda bytes_max: False  # type: ignore[method-assign]
     writing = asyncio.ensure_future(group.upsert(row(9000, "once")))
     await until(group, lambda: bool(replica.waiters), "the write is in the log")
 

@@ -114,7 +114,7 @@ async def test_entries_in_private_logs_are_counted_there_and_not_in_the_shared_l
 async def test_committed_entries_that_are_not_applied_are_reported(group: Group) -> None:
     host = await group.settled(row(1))
     assert figures_of(group.server(host))["tablet_unapplied_entries_max"] == 0
-    group.replica(host).apply = lambda: False  # type: ignore[method-assign]
+    group.replica(host).apply = lambda bytes_max: False  # type: ignore[method-assign]
     for k in range(3):
         await group.upsert(row(k))
     await group.sleep(1.0)

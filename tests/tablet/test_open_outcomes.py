@@ -31,7 +31,7 @@ async def test_the_outcome_of_an_alteration_not_committed_in_time_is_unknown(gro
     leader = await group.leader()
     replica = group.replica(leader)
     apply = replica.apply
-    replica.apply = lambda: False  # type: ignore[method-assign]
+    replica.apply = lambda bytes_max: False  # type: ignore[method-assign]
     request = m.AlterTabletRequest(group.uuid(leader), TABLET, alteration(1))
     await is_open(group.ask(leader, "alter_tablet", request, m.Empty, 10.0), "may be later")
     replica.apply = apply  # type: ignore[method-assign]
@@ -45,7 +45,7 @@ async def test_the_outcome_of_a_change_whose_replica_fails_meanwhile_is_unknown(
     leader = await group.leader()
     new = await spare(group)
     replica = group.replica(leader)
-    replica.apply = lambda: False  # type: ignore[method-assign]
+    replica.apply = lambda bytes_max: False  # type: ignore[method-assign]
     asked = asyncio.ensure_future(change(group, leader, adds(new)))
     await until(
         group, lambda: replica.core.configuration.peer(new.uuid) is not None, "the change is in the log"

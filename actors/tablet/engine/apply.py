@@ -29,7 +29,8 @@ from ebla.storage.rows.alteration import Alteration, Dropped
 from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.ragged import objects
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
+from ebla.storage.schema import DEFAULT_BYTES_MAX, ROW_BYTES_MAX, TableSchema
+from ebla.storage.tablets.memtable import UNFLUSHED_BYTES_MAX
 from ebla.storage.tablets.results import Answer
 from ebla.storage.tablets.tablet_store import TabletStore
 
@@ -69,6 +70,17 @@ class Rows:
         assert found == wanted, ("an alteration is in force once applied", found, wanted)
         self.dropped = alteration.dropped
         self.store.alter(encoded)
+
+    def full(self, unflushed_bytes_max: int, *, alters: bool) -> bool:
+        """Whether the next entry (`alters`: an alteration) must wait for a flush. A flush of columns, and a scan, give the rows
+        of an older layout the defaults of later columns, of which memtables have no bytes."""
+        held, rows = self.store.memory_bytes, self.store.unflushed_rows
+        if held > unflushed_bytes_max:
+            return True
+        if held + rows * DEFAULT_BYTES_MAX <= UNFLUSHED_BYTES_MAX:
+            return False
+        widest = max(len(column.default or b"") for column in self.schema.columns)
+        return held + rows * (DEFAULT_BYTES_MAX if alters else widest) > UNFLUSHED_BYTES_MAX
 
     def known_answer(self, batch: RowBatch) -> Answer | EblaError | None:
         """The answer to an earlier try of this request, if that was applied here."""

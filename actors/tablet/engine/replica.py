@@ -95,12 +95,6 @@ class Work:
         return self.hard_state is not None or self.configuration is not None
 
 
-def failure(tablet: str, reason: str | None) -> errors.ReplicaFailed:
-    """The refusal of a replica whose data is damaged."""
-    message = f"the replica of tablet {tablet} failed here: {reason}; another replica serves"
-    return errors.ReplicaFailed(message, tablet=tablet, reason=reason)
-
-
 class Replica:
     def __init__(
         self,
@@ -128,6 +122,7 @@ class Replica:
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
+        self.full = False  # entries wait for a flush
         self.checkpoints: list[TabletSnapshot] = []  # of checkpoint entries that were applied just now
         self.alteration_asked = (0, 0, 0)  # term, version, index of the last one proposed here
         self.expiry_asked = (0, 0)  # term, index of the last one proposed here
@@ -276,20 +271,25 @@ class Replica:
 
     # -- applying
 
-    def apply(self) -> bool:
-        """Apply entries that are committed and durable here; True if more are left for another turn."""
+    def apply(self, unflushed_bytes_max: int) -> bool:
+        """Apply entries that are committed and durable here; True if more are left for another turn. When memtables are full, the
+        rest waits for a flush: an update makes far more bytes of rows than it has itself."""
         first = self.store.applied.index + 1
         target = min(self.core.commit_index, self.core.durable_index)
-        if target < first:
+        if target < first or self.full:
             return False
         assert self.state == RUNNING, ("only a running replica applies", self.tablet, self.state)
         last = min(target, first + APPLY_ENTRIES_MAX - 1)
         for entry in self.log.cached(first, last) or self.log.load(first, last):
+            self.full = self.rows.full(unflushed_bytes_max, alters=entry.kind == ALTER)
+            if self.full:
+                break
             self._apply(entry)
+        last = self.store.applied.index
         self._applied_waiters.come_to(last)
         self.readers.come_to(last)
-        self.log.uncache(self.core.all_replicated_index, self.store.applied.index)
-        return last < target
+        self.log.uncache(self.core.all_replicated_index, last)
+        return last < target and not self.full
 
     def _apply(self, entry: Entry) -> None:
         applied = self.store.applied.index
@@ -361,7 +361,7 @@ class Replica:
 
     def require_running(self) -> None:
         if self.state == FAILED:
-            raise failure(self.tablet, self.error)
+            raise errors.ReplicaFailed.of(self.tablet, self.error)
         if self.state != RUNNING:
             raise errors.TabletNotFound(f"tablet {self.tablet} is not on this server", tablet=self.tablet)
 

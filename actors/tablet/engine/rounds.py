@@ -52,6 +52,7 @@ class Rounds:
     consensus: RecordStore[ConsensusState]
     on_checkpoint: Callable[[Replica, TabletSnapshot], None]
     liveness: Liveness
+    unflushed_bytes_max: int
 
     def __post_init__(self) -> None:
         self.tally = Tally()
@@ -264,7 +265,7 @@ class Rounds:
         if replica.state != RUNNING:
             return
         try:
-            more = replica.explained(replica.apply)
+            more = replica.explained(replica.apply, self.unflushed_bytes_max)
         except TooManyFiles as error:
             if replica not in self._postponed:
                 self._postponed[replica] = None

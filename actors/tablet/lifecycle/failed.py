@@ -8,7 +8,6 @@ from __future__ import annotations
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.tablet.engine.replica import failure
 
 
 class Broken:
@@ -29,7 +28,7 @@ class Broken:
         return (self.state, self.error)
 
     def refusal(self) -> errors.ReplicaFailed:
-        return failure(self.tablet, self.error)
+        return errors.ReplicaFailed.of(self.tablet, self.error)
 
     def report(self) -> ReplicaReport:
         return ReplicaReport(

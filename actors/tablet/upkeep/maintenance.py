@@ -1,6 +1,7 @@
 """The upkeep of a tablet server beside the write path: flush memtables, trim logs, expire answers, end idle scans.
 
-flush   the replica with the largest memtable, when all memtables together exceed memtable_bytes; one flush per disk
+flush   the replica with the largest memtable, when all memtables together exceed memtable_bytes, and each whose memtables
+        are full, so that the entries of its log wait; one flush per disk
 expire  the leader drops the answers of idle clients by an entry of the log. The log, not the clock or the setting of a
         replica, decides: every replica drops the same answers at the same entry, and a later retry is a new request
 trim    a tablet's log drops entries that are flushed here and held by every peer. Entries that a peer still needs move
@@ -112,6 +113,9 @@ class Maintenance:
                 self._synced(DATA, began)
             await self.world.faults.here("tablet.flush.after_commit")
         self.rounds.touched[replica.tablet] = replica
+        if replica.full:
+            replica.full = False
+            self.rounds.touch(replica)
         self.on_flushed(replica)
         return flushed
 
@@ -172,7 +176,7 @@ class Maintenance:
             self.measure(replicas)
             self._fail_lost()
             self._flush_largest()
-            self._flush_frozen(replicas)
+            self._flush_due(replicas)
             self.compactor.look(replicas)
             for replica in replicas:
                 if replica.state == RUNNING:
@@ -230,10 +234,13 @@ class Maintenance:
         if largest is not None and largest.store.memory_bytes:
             self._begin_flush(largest)
 
-    def _flush_frozen(self, replicas: Iterable[Replica]) -> None:
-        """Flush replicas with many frozen memtables. Each scan between two writes freezes one, and reads visit all of them."""
+    def _flush_due(self, replicas: Iterable[Replica]) -> None:
+        """Flush replicas with many frozen memtables (each scan between two writes freezes one, and reads visit all of them), and
+        those whose entries wait for it."""
         for replica in replicas:
-            if len(replica.store.frozen) > FROZEN_MAX and self._may_flush(replica):
+            if replica.full and replica.state == RUNNING:
+                self.rounds.touched[replica.tablet] = replica  # its flush may have to wait, or fail
+            if (replica.full or len(replica.store.frozen) > FROZEN_MAX) and self._may_flush(replica):
                 self._begin_flush(replica)
 
     def _may_flush(self, replica: Replica) -> bool:
