@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ebla.actors.world import World
 
-FENCED_S = 0.5  # longest wait at a fenced ledger: it is closed soon, and nobody tells its stores
+FENCED_S = 0.5  # longest wait at a fenced ledger: it is closed soon, and whoever closes it may end before its stores are told
 POLLED_S = 1.0  # a reader that has got an entry waits for the next one soon
 
 
@@ -18,7 +18,7 @@ class Confirmed:
         self._world = world
         self._stored = stored
         self._lacs: dict[int, int] = {}
-        self._closed: dict[int, None] = {}  # ledgers whose writers have closed them
+        self._closed: dict[int, None] = {}  # ledgers that are closed, as those who closed them have told
         self._polled: dict[int, float] = {}  # when a reader waited last
         self._readers: dict[int, dict[asyncio.Future[None], None]] = {}  # that wait at a ledger
 
