@@ -298,17 +298,14 @@ class Ledgers:
             found = await self.registry.read(found.ledger)
 
     async def _next(self, found: Metadata, after: int, store: str) -> tuple[str, int]:
-        """Wait a while for an acknowledged entry after this one, at this store: its writer tells a store at which a reader waits at
-        once. Returns the store for the next time."""
-        stores = found.segments[-1].stores
-        if store not in stores:
-            store = self.world.random.choice(stores)
+        """Wait a while for an acknowledged entry after this one, at this store if there is one: its writer tells a store at which a reader
+        waits at once. Returns the store for the next time."""
         try:
-            lac = await self.reader.next_lac(found, store, after, FOLLOW_S)
+            answered, lac = await self.reader.next_lac(found, store, after, FOLLOW_S)
         except EblaError:
             await self.world.clock.sleep(RETRY_S)
             return "", after
-        return store if lac > after else "", lac
+        return answered if lac > after else "", lac
 
     async def _changed(self, name: str, known: LogRecord) -> None:
         """Wait a while for a change of the log."""
