@@ -4,7 +4,7 @@ for readers, kept in memory only: after a start it is read from the last entry t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ebla.actors.world import World
 
@@ -44,6 +44,11 @@ class Confirmed:
             for future in self._readers.pop(ledger, {}):
                 if not future.done():
                     future.set_result(None)
+
+    def forget(self, ledgers: Iterable[int]) -> None:
+        for ledger in ledgers:
+            for known in (self._lacs, self._closed, self._polled):
+                known.pop(ledger, None)
 
     def awaited(self, ledger: int) -> bool:
         """Whether a reader waits, or will wait again soon."""
