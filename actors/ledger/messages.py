@@ -98,8 +98,12 @@ class Tail(msgspec.Struct, frozen=True):
 
     @property
     def greatest(self) -> int:
-        """The greatest entry that the store has, or knows to be acknowledged; with HELD_MAX ranges there may be greater ones."""
+        """The greatest entry that the store has, or knows to be acknowledged; if the tail is full, there may be greater ones."""
         return self.held[-1][1] if self.held else self.lac
+
+    @property
+    def full(self) -> bool:
+        return len(self.held) == HELD_MAX
 
 
 HELD_MAX = 1000

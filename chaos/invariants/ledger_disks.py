@@ -45,8 +45,10 @@ class LedgerDisks:
     def is_deleted(self, state: DurableState, ledger: int) -> bool:
         """Whether the store was asked to delete the ledger."""
         key = ledger.to_bytes(8, "big")
-        value = state.environments.get(records.PATH, {}).get(records.HEADS, {}).get(key)
-        return value is not None and records.head_of((key, value), records.PATH)[1].deleted
+        heads = state.environments.get(records.PATH, {}).get(records.HEADS, {})
+        if key not in heads:
+            return ledger <= records.forgotten_of(heads.get(records.FORGOTTEN), records.PATH)
+        return records.head_of((key, heads[key]), records.PATH)[1].deleted
 
     def lacking(self, found: Metadata, first: int, store: str, last: int) -> list[int]:
         """The entries up to `last` of the segment at `first` that this store should have, and has not on its disk."""

@@ -226,7 +226,7 @@ async def open_ledger(ledgers: Ledgers, ledger: int, recovers: bool) -> Ledger:
 async def delete(ledgers: Ledgers, ledger: int) -> None:
     found = await _found(ledgers, ledger)
     _require_of_no_log(found, "is deleted with its records: by log.trim(), retention, or drop_log()")
-    await ledgers.discard(found)
+    await ledgers.discard([found])
 
 
 async def _found(ledgers: Ledgers, ledger: int) -> Metadata:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ebla.actors.errors import NotFound, TimedOut, Unavailable
+from ebla.actors.errors import NetworkError, NotFound, TimedOut, Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EndUndecided, EntryLost, RecoveryFailed
@@ -38,7 +38,10 @@ FOLLOW_S = 5.0  # one wait at a store
 RETRY_S = 0.2
 PASSED_MAX = 100  # lost entries, one after the other, that a search passes over
 RANGES_MAX = 200  # more tasks than a cluster has CPUs; a log has 2,000 ledgers at most
-TOGETHER = 64  # ledgers that are read at the same time
+TOGETHER = 64  # ledgers that are read or deleted at the same time
+SILENT_S = 0.5  # the longest wait for a store that is to delete ledgers
+
+Asked = m.TailRequest | m.DeleteRequest
 
 
 class _Logs(shared.Records[LogRecord]):
@@ -298,17 +301,14 @@ class Ledgers:
             found = await self.registry.read(found.ledger)
 
     async def _next(self, found: Metadata, after: int, store: str) -> tuple[str, int]:
-        """Wait a while for an acknowledged entry after this one, at this store: its writer tells a store at which a reader waits at
-        once. Returns the store for the next time."""
-        stores = found.segments[-1].stores
-        if store not in stores:
-            store = self.world.random.choice(stores)
+        """Wait a while for an acknowledged entry after this one, at this store if there is one: its writer tells a store at which a reader
+        waits at once. Returns the store for the next time."""
         try:
-            lac = await self.reader.next_lac(found, store, after, FOLLOW_S)
+            answered, lac = await self.reader.next_lac(found, store, after, FOLLOW_S)
         except EblaError:
             await self.world.clock.sleep(RETRY_S)
             return "", after
-        return store if lac > after else "", lac
+        return answered if lac > after else "", lac
 
     async def _changed(self, name: str, known: LogRecord) -> None:
         """Wait a while for a change of the log."""
@@ -382,39 +382,45 @@ class Ledgers:
 
     async def sweep(self, name: str) -> None:
         """Delete the ledgers that are no part of the log any more. What fails is left for the next sweep."""
-        for ledger in (await self.log(name)).deleting:
-            try:
-                await self.discard(await self.registry.read(ledger))
-            except NotFound:
-                pass
+        gone = (await self.log(name)).deleting
+        if not gone:
+            return
+        await self.discard(await self.every(gone))
 
-            def without(found: LogRecord, ledger: int = ledger) -> LogRecord:
-                left = tuple(each for each in found.deleting if each != ledger)
-                return meta.replace(found, deleting=left)
+        def without(found: LogRecord) -> LogRecord:
+            return meta.replace(found, deleting=tuple(each for each in found.deleting if each not in gone))
 
-            await self.logs.change(f"{paths.LOGS}/{name}", without)
+        await self.logs.change(f"{paths.LOGS}/{name}", without)
 
-    async def discard(self, found: Metadata) -> None:
-        """Delete a ledger: its metadata, then the entries at the stores that can be reached. The other stores find out by themselves,
+    async def discard(self, ledgers: Sequence[Metadata]) -> None:
+        """Delete ledgers: their metadata, then the entries at the stores that can be reached. The other stores find out by themselves,
         as all of them do if this ends in between. In the other order a ledger could stay that stores refuse as deleted, so that
         nobody could repair it."""
-        ledger, token = found.ledger, found.token
-        stores = sorted({store for segment in found.segments for store in segment.stores})
+        fences: dict[str, list[Asked]] = {}
+        deletions: dict[str, list[Asked]] = {}
+        for found in ledgers:
+            for store in meta.stores_in(found):
+                deletions.setdefault(store, []).append(m.DeleteRequest(store, found.ledger, found.token))
+                if not found.closed:  # a writer that is not asked would go on until its stores find out
+                    fence = m.TailRequest(store, found.ledger, found.token, fence=True)
+                    fences.setdefault(store, []).append(fence)
 
-        async def ask(store: str, method: str, request: Struct, reply: type[Struct]) -> None:
+        await asyncio.gather(*(self._ask_each("read_tail", each, m.Tail) for each in fences.values()))
+        for at in range(0, len(ledgers), TOGETHER):
+            together = ledgers[at : at + TOGETHER]
+            await asyncio.gather(*(self.registry.delete(found.ledger) for found in together))
+        await asyncio.gather(*(self._ask_each("delete_ledger", each, m.Done) for each in deletions.values()))
+
+    async def _ask_each(self, method: str, requests: Sequence[Asked], reply: type[Struct]) -> None:
+        """Send one store these requests, until it gives no answer: so one that is silent is waited for once, and shortly. It
+        carries out what has arrived, and finds out about the rest."""
+        for request in requests:
             try:
-                await self.stores.call(store, method, request, reply, self.options.timeout_s)
+                await self.stores.call(request.store, method, request, reply, SILENT_S)
             except EblaError as error:
-                log.info("ledger %d stays on store %s for now: %s", ledger, store, error)
-
-        if not found.closed:  # a writer that is not asked would go on until its stores find out
-            await asyncio.gather(
-                *(ask(s, "read_tail", m.TailRequest(s, ledger, token, fence=True), m.Tail) for s in stores)
-            )
-        await self.registry.delete(ledger)
-        await asyncio.gather(
-            *(ask(s, "delete_ledger", m.DeleteRequest(s, ledger, token), m.Done) for s in stores)
-        )
+                log.info("ledger %d stays on store %s for now: %s", request.ledger, request.store, error)
+                if isinstance(error, NetworkError):
+                    return
 
 
 def _trimmed(name: str, first: int) -> RecordsTrimmed:

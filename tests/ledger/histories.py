@@ -171,7 +171,7 @@ class History:
             copies = 0
             for store in meta.stores_of(found, entry):
                 role = self.stage.role(self.stage.of(store))
-                value = role.stored(1, entry)
+                value = role.entries.get(1, entry)
                 if value is not None:
                     assert value.endswith(data), (entry, value, data)
                     copies += 1

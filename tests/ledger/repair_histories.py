@@ -225,7 +225,7 @@ class RepairHistory:
             for ledger in role.ledgers():
                 assert ledger in known, (name, ledger, "a deleted ledger is on the store")
                 if uuid not in _stores(known[ledger]):
-                    assert not list(role.numbers(ledger)), (name, ledger)
+                    assert not list(role.entries.numbers(ledger)), (name, ledger)
 
 
 def _stores(found: Metadata) -> set[str]:

@@ -128,7 +128,7 @@ class RepairStage:
     def entries(self, name: str) -> int:
         """The number of entries on a store."""
         role = self.role(name)
-        return sum(1 for ledger in role.heads for _ in role.numbers(ledger))
+        return sum(1 for ledger in role.heads for _ in role.entries.numbers(ledger))
 
     async def settled(self) -> None:
         """Every running store has moved its entries to their ledgers."""
@@ -142,7 +142,7 @@ class RepairStage:
         for name in self.names:
             uuid = self.uuids[name]
             if self.cluster.alive(store(name)) and uuid in meta.stores_of(found, entry):
-                value = self.role(name).stored(found.ledger, entry)
+                value = self.role(name).entries.get(found.ledger, entry)
                 if value is not None and records.read_entry(found.ledger, entry, value) is not None:
                     having.append(uuid)
         return having

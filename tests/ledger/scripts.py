@@ -92,7 +92,7 @@ async def nothing_is_confirmed_before_a_recovery_closes(stage: Stage) -> None:
     recovering = asyncio.ensure_future(stage.process().recover())
     while stage.registry.ledgers[1].state == meta.OPEN:
         await asyncio.sleep(0.001)
-    while stage.role(D).stored(1, 0) is None:
+    while stage.role(D).entries.get(1, 0) is None:
         await asyncio.sleep(0.001)
     stage.registry.fails = True
     with pytest.raises(Unavailable):
@@ -103,7 +103,7 @@ async def nothing_is_confirmed_before_a_recovery_closes(stage: Stage) -> None:
     ended = await stage.process().recover()
     assert ended.last == 0
     for store in ended.segments[0].stores:
-        assert stage.role(stage.of(store)).stored(1, 0) is not None, store
+        assert stage.role(stage.of(store)).entries.get(1, 0) is not None, store
     del lost
 
 
@@ -142,7 +142,7 @@ async def what_a_reader_saw_survives_every_recovery(stage: Stage) -> None:
     recovering = asyncio.ensure_future(first.recover())
     await decided.wait()
     second.world.spawn(second.recover(), "recover")
-    while stage.role(B).stored(1, 0) is None or stage.role(C).stored(1, 0) is None:
+    while stage.role(B).entries.get(1, 0) is None or stage.role(C).entries.get(1, 0) is None:
         await asyncio.sleep(0.0001)
     second.crash()
     assert not stage.registry.ledgers[1].closed

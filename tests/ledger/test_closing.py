@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles.registry import Transform
 from ebla.actors.ledger.metadata import Metadata
 from tests.ledger.stage import Process, Stage, play
@@ -60,5 +61,33 @@ def test_a_close_in_the_middle_of_a_replacement_marks_what_the_old_store_was_not
         assert (await writer.close()).last == 1
         await asyncio.sleep(2.0)
         assert stage.uuids[old] in stage.registry.marks[1]
+
+    play(scenario)
+
+
+def test_a_reader_that_waits_at_a_fenced_store_goes_on_at_once_when_a_recovery_closes_the_ledger() -> None:
+    async def scenario(stage: Stage) -> None:
+        found, closed_at, closing = stage.create(), 0.0, asyncio.Event()
+        old, new, reader = stage.process(), stage.process(), stage.process()
+        await old.writer(found).add(b"one")
+        old.crash()
+        change, loop = new.registry.change, asyncio.get_running_loop()
+
+        async def close_late(ledger: int, transform: Transform) -> Metadata:
+            nonlocal closed_at
+            if stage.registry.ledgers[1].state == meta.IN_RECOVERY:
+                closing.set()
+                await asyncio.sleep(0.2)
+            changed = await change(ledger, transform)
+            closed_at = loop.time()
+            return changed
+
+        new.registry.change = close_late  # type: ignore[method-assign]
+        recovering = asyncio.ensure_future(new.recover())
+        await closing.wait()
+        polls = (reader.reader.next_lac(found, store, 0, 5.0) for store in found.segments[0].stores)
+        await asyncio.gather(*polls)
+        assert 0.0 < loop.time() - closed_at < 0.1
+        assert (await recovering).closed
 
     play(scenario)

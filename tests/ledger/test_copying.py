@@ -34,10 +34,10 @@ def rot(stage: RepairStage, name: str, ledger: int, entry: int) -> None:
 def test_a_store_copies_what_it_lacks_in_batches_and_then_has_nothing_to_copy() -> None:
     async def scenario(stage: RepairStage) -> None:
         found = await stage.client.written(20, "a", "b", "c")
-        assert list(stage.role("d").numbers(found.ledger)) == []
+        assert list(stage.role("d").entries.numbers(found.ledger)) == []
         first = await copy(stage, "d", found, *range(20), bytes_max=100)
         assert 0 < first.copied == first.done < 20, "as many as fit"
-        assert list(stage.role("d").numbers(found.ledger)) == list(range(first.done))
+        assert list(stage.role("d").entries.numbers(found.ledger)) == list(range(first.done))
         rest = await copy(stage, "d", found, *range(20))
         assert (rest.done, rest.copied) == (20, 20 - first.copied)
         assert rest.copied_bytes == sum(map(len, data(20)[first.copied :]))

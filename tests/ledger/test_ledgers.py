@@ -298,7 +298,7 @@ def test_a_follower_waits_for_the_next_entry() -> None:
         await asyncio.sleep(0.5)
         assert not waiting.done()
         await writer.add(b"one")
-        assert await waiting == 0
+        assert (await waiting)[1] == 0
 
     play(scenario)
 
@@ -378,7 +378,7 @@ def test_a_deleted_ledger_is_gone_and_stays_fenced() -> None:
         with pytest.raises(LedgerFenced):
             await writer.add(b"late")
         for address in stage.addresses[:3]:
-            assert list(stage.role(address).numbers(1)) == []
+            assert list(stage.role(address).entries.numbers(1)) == []
             await stage.restart(address)
             assert stage.role(address).ledgers() == []
 
@@ -401,14 +401,16 @@ def test_a_deletion_on_a_full_disk_is_listed_until_it_is_durable_and_ends_when_t
         disk.fill()
         with pytest.raises(DiskFull):
             await delete()
-        assert role.ledgers() == [1] and list(role.numbers(1)) == [0], "a worker deletes what is listed"
+        assert role.ledgers() == [1] and list(role.entries.numbers(1)) == [0], (
+            "a worker deletes what is listed"
+        )
         disk.free()
         stage.points.arm(address, "ledger.delete.after_commit", disk.fill)
         await delete()
         await asyncio.sleep(2.0)
-        assert role.ledgers() == [] and list(role.numbers(1)) == [0]
+        assert role.ledgers() == [] and list(role.entries.numbers(1)) == [0]
         disk.free()
         await asyncio.sleep(2.0)
-        assert list(role.numbers(1)) == []
+        assert list(role.entries.numbers(1)) == []
 
     play(scenario)

@@ -91,7 +91,7 @@ def test_a_reader_ends_a_recovery_whose_process_died() -> None:
         opened = asyncio.ensure_future(log.writer())
         (ledger,) = await log._ledgers.registry.list()
         async with timeout(10.0):
-            while any(stage.role(store).stored(ledger, 1) is None for store in stage.stores):
+            while any(stage.role(store).entries.get(ledger, 1) is None for store in stage.stores):
                 await asyncio.sleep(0.0001)
         stage.crash(opening)
         opened.cancel()

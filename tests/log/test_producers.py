@@ -24,7 +24,7 @@ from tests.log.stage import Stage, contents, play
 from tests.mistakes import must_be_found
 from tests.sweeps import seeds
 
-SEEDS = 20
+SEEDS = 60
 
 
 def data(first: int, end: int) -> list[bytes]:

@@ -5,6 +5,7 @@ stores.py     calls to stores, by their uuids
 writer.py     the one writer of a ledger: numbers entries, acknowledges them in order, replaces stores
 window.py     which stores have the entries that are not acknowledged; nothing waits there
 channel.py    a writer's connection to one store
+calls.py      calls to several stores, whose answers are taken as they come
 reading.py    reads entries, and finds the last acknowledged one
 ends.py       where a ledger ends, by the answers of its stores; nothing waits there
 checking.py   which fragments of a ledger are damaged

@@ -149,13 +149,9 @@ class Channel:
                 break
         self._confirming = False
 
-    async def tell_closed(self) -> None:
-        """The ledger is closed: readers that wait at the store look for the next one. Without an answer they do so some seconds later."""
-        await self._confirms(self._lac, closed=True)
-
-    async def _confirms(self, lac: int, closed: bool = False) -> bool:
+    async def _confirms(self, lac: int) -> bool:
         """Returns False if the store has not answered, which `_call` finds out."""
-        request = m.ConfirmRequest(self.store, self._ledger, self._token, lac, closed)
+        request = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
         try:
             await self._stores.call(self.store, "confirm", request, m.Done, self._options.timeout_s)
         except EblaError:

@@ -41,6 +41,33 @@ def _numbers(tail: Tail) -> set[int]:
     return {number for first, last in tail.held for number in range(first, last + 1)}
 
 
+class Ending:
+    """What the answers so far tell a reader. They may be of different moments since it began, and stores may be asked again.
+
+    `enough`: every entry is known that was acknowledged before the reader began. Each of those is on a store of the first answers that
+    cover every ack quorum. So the end is enough when it reaches the greatest entry of these answers, also while the writer goes on.
+    """
+
+    def __init__(self, found: Metadata, after: int) -> None:
+        self._found = found
+        self._greatest: int | None = None
+        self.known = self.end = after
+        self.tails: dict[int, Tail] = {}  # by position
+        self.enough = False
+
+    @property
+    def covered(self) -> bool:
+        return meta.covers(self._found, self.tails)
+
+    def learn(self, position: int, tail: Tail) -> None:
+        self.tails[position] = tail
+        self.known = max(self.known, tail.lac)
+        self.end, certain = durable(self._found, self.known, self.tails)
+        if self._greatest is None and self.covered and not any(each.full for each in self.tails.values()):
+            self._greatest = max(each.greatest for each in self.tails.values())
+        self.enough = certain or (self._greatest is not None and self.end >= self._greatest)
+
+
 # -- of recoveries -------------------------------------------------------------------------------------------
 
 

@@ -6,19 +6,24 @@ complete   `last_entry` sees every entry that was acknowledged before the call: 
            quorum of the last segment has a store that answers
 decided    an entry that is not known to be acknowledged counts only if no store of the ensemble is fenced: of two recoveries, one
            may write an entry that the other one leaves out, because it was absent from stores which it had fenced
+patient    a store that is silent for a moment is not waited for, unless the others cannot do without it; for a while it is asked last
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Container, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EndUndecided, EntryLost
 from ebla.actors.ledger.handles import ends
+from ebla.actors.ledger.handles.calls import Calls
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.registry import Registry
 from ebla.actors.ledger.handles.stores import Stores
@@ -26,7 +31,14 @@ from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
 
+Reply = TypeVar("Reply", bound=msgspec.Struct)
+
 READ_ENTRIES_MAX = 500
+SILENT_S = 0.3  # then others are asked, too: an answer of 1 MiB takes far less
+SLOW_S = 30.0  # how long a store that failed is asked last
+SECOND_S = 1.0  # a follower without news for so long waits at a second store, too: the first may be silent
+# For the end of a ledger, until its stores have the same entries of a writer that goes on.
+ASKS_MAX, AGAIN_S = 5, 0.05
 
 
 class Reader:
@@ -64,20 +76,23 @@ class Reader:
             lacks: set(wanted)
         }  # store -> entries that it surely has no sound copy of
         failed: dict[str, EblaError] = {}
+        calls: Calls[str, m.ReadReply] = Calls(self._world)
         while first not in read:
-            asked = self._choose(found, wanted, lacking, failed)
-            if not asked:
+            asked = self._choose(found, wanted, lacking, (failed, calls))
+            for store, those in asked.items():
+                request = m.ReadRequest(store, found.ledger, found.token, tuple(those), limit)
+                calls.start(store, self._call("read_entries", request, m.ReadReply))
+            if not calls:
                 raise self._unreadable(found, first, failed)
-            calls = [self._ask(found, store, those, limit) for store, those in asked.items()]
-            for store, answer in zip(asked, await asyncio.gather(*calls), strict=True):
+            for store, answer in await calls.answers(SILENT_S if asked else math.inf, asked):
                 if isinstance(answer, EblaError):
                     failed[store] = answer
-                    self._slow[store] = self._world.now()
                     continue
                 sound = [entry for entry in answer.entries if entry.sound(found.ledger)]
                 read.update((entry.entry, entry) for entry in sound)
                 bad = {entry.entry for entry in answer.entries} - {entry.entry for entry in sound}
                 lacking.setdefault(store, set()).update(answer.absent, answer.damaged, bad)
+            self._slow.update((store, self._world.now()) for store in asked if store in calls)
         return [read[entry] for entry in itertools.takewhile(read.__contains__, wanted)]
 
     def _choose(
@@ -85,31 +100,35 @@ class Reader:
         found: Metadata,
         wanted: Sequence[int],
         lacking: Mapping[str, set[int]],
-        failed: Mapping[str, EblaError],
+        others: Sequence[Container[str]],
     ) -> dict[str, list[int]]:
-        """For each entry one store that may have it, as long as the entries before have one."""
+        """For each entry one store that may have it and is in none of `others`, as long as the entries before have one."""
         asked: dict[str, list[int]] = {}
         for entry in wanted:
             stores = [
                 store
                 for store in meta.stores_of(found, entry)
-                if store not in failed and entry not in lacking.get(store, ())
+                if entry not in lacking.get(store, ()) and not any(store in each for each in others)
             ]
             if not stores:
                 break
-            asked.setdefault(min(stores, key=lambda store: self._slow.get(store, 0.0)), []).append(entry)
+            asked.setdefault(min(stores, key=self._slowness), []).append(entry)
         return asked
 
-    async def _ask(
-        self, found: Metadata, store: str, entries: Sequence[int], bytes_max: int
-    ) -> m.ReadReply | EblaError:
-        request = m.ReadRequest(store, found.ledger, found.token, tuple(entries), bytes_max)
+    def _slowness(self, store: str) -> float:
+        """When it failed last; 0: not for a while."""
+        failed_at = self._slow.get(store, 0.0)
+        return failed_at if self._world.now() - failed_at < SLOW_S else 0.0
+
+    async def _call(
+        self, method: str, request: m.ReadRequest | m.TailRequest, reply: type[Reply], poll_s: float = 0.0
+    ) -> Reply:
         try:
-            return await self._stores.call(
-                store, "read_entries", request, m.ReadReply, self._options.timeout_s
-            )
-        except EblaError as error:
-            return error
+            limit_s = poll_s + self._options.timeout_s
+            return await self._stores.call(request.store, method, request, reply, limit_s)
+        except EblaError:
+            self._slow[request.store] = self._world.now()
+            raise
 
     def _unreadable(self, found: Metadata, entry: int, failed: Mapping[str, EblaError]) -> EblaError:
         stores = meta.stores_of(found, entry)
@@ -139,36 +158,69 @@ class Reader:
         newest = found.segments[-1]
         lac = max(after, newest.first - 1)
         while True:
-            tails = await self._tails(found, newest.stores, lac)
-            known = max([lac, *(tail.lac for tail in tails.values())])
-            end, certain = ends.durable(found, known, tails)
-            if not certain:
-                missing = len(newest.stores) - len(tails)
+            ending = await self._ending(found, lac)
+            if not ending.enough:
+                missing = len(newest.stores) - len(ending.tails)
                 raise Unavailable(
                     f"the end of ledger {found.ledger} is not known now: {missing} of its {len(newest.stores)} stores do not answer"
                 )
-            if ends.undecided(known, end, tails):
+            if ends.undecided(ending.known, ending.end, ending.tails):
                 raise EndUndecided(
                     f"the end of ledger {found.ledger} is not decided: a client recovers it; wait, or recover it, too",
                     ledger=found.ledger,
                 )
-            if end == lac or not any(len(tail.held) == m.HELD_MAX for tail in tails.values()):
-                return end
-            lac = end
+            if ending.end == lac or not any(tail.full for tail in ending.tails.values()):
+                return ending.end
+            lac = ending.end
 
-    async def _tails(self, found: Metadata, stores: Sequence[str], after: int) -> dict[int, m.Tail]:
-        async def ask(store: str) -> m.Tail | EblaError:
-            request = m.TailRequest(store, found.ledger, found.token, after)
-            try:
-                return await self._stores.call(store, "read_tail", request, m.Tail, self._options.timeout_s)
-            except EblaError as error:
-                return error
+    async def _ending(self, found: Metadata, after: int) -> ends.Ending:
+        """Ask the stores of the last segment, until what they have answered is enough. Those that failed lately are asked if the others
+        are not enough. What one store has of a writer that goes on, the others may not have yet: then they are asked again."""
+        stores = found.segments[-1].stores
+        ending, calls = ends.Ending(found, after), Calls[int, m.Tail](self._world)
+        for attempt in range(ASKS_MAX):
+            asked = [at for at, store in enumerate(stores) if attempt or not self._slowness(store)]
+            asked = [at for at in asked if at not in calls]
+            for at in asked:
+                calls.start(at, self._tail(found, stores[at], after))
+            await self._learn(ending, calls, asked, SILENT_S)
+            if ending.enough:
+                return ending
+            if attempt and not ending.covered:
+                break
+            await self._world.clock.sleep(AGAIN_S)
+        await self._learn(ending, calls, range(len(stores)), math.inf)
+        return ending
 
-        answers = await asyncio.gather(*map(ask, stores))
-        return {at: tail for at, tail in enumerate(answers) if not isinstance(tail, EblaError)}
+    async def _learn(
+        self, ending: ends.Ending, calls: Calls[int, m.Tail], asked: Sequence[int], limit_s: float
+    ) -> None:
+        """Take answers until they are enough, all of `asked` have answered, or the limit has passed."""
+        until = self._world.now() + limit_s
+        while not ending.enough and any(at in calls for at in asked) and self._world.now() < until:
+            for at, answer in await calls.answers(until - self._world.now()):
+                if isinstance(answer, m.Tail):
+                    ending.learn(at, answer)
 
-    async def next_lac(self, found: Metadata, store: str, after: int, poll_s: float) -> int:
-        """Wait at one store for an acknowledged entry after this one; its answer may be old."""
+    async def _tail(self, found: Metadata, store: str, after: int, poll_s: float = 0.0) -> m.Tail:
         request = m.TailRequest(store, found.ledger, found.token, after, poll_ms=int(poll_s * 1000))
-        tail = await self._stores.call(store, "read_tail", request, m.Tail, poll_s + self._options.timeout_s)
-        return tail.lac
+        return await self._call("read_tail", request, m.Tail, poll_s)
+
+    async def next_lac(self, found: Metadata, store: str, after: int, poll_s: float) -> tuple[str, int]:
+        """Wait at this store, or at another one, for an acknowledged entry after this one. Returns the store that has answered; its
+        answer may be old. Raises the error of one of them if all fail."""
+        stores = list(found.segments[-1].stores)
+        self._world.random.shuffle(stores)
+        stores.sort(key=lambda each: (each != store, self._slowness(each)))
+        calls: Calls[str, m.Tail] = Calls(self._world)
+        while True:
+            if stores and len(calls) < 2:
+                each = stores.pop(0)
+                calls.start(each, self._tail(found, each, after, poll_s))
+            alone = stores and len(calls) < 2
+            for each, answer in await calls.answers(SECOND_S if alone else math.inf):
+                if isinstance(answer, m.Tail):
+                    return each, answer.lac
+                error = answer
+            if not (stores or calls):
+                raise error

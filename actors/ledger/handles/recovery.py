@@ -6,7 +6,8 @@
                surely lack it that it cannot have been acknowledged. Each read fences, too: "absent" must stay true
     4. write   entries that were found are written to an ack quorum again, so that later readers find them
     5. close   the first absent entry ends the ledger; the end is set by compare-and-set
-    6. mark    stores that were silent, or lack entries at the end, are named for repair: the writer can no longer do so
+    6. tell    readers that wait at the stores are told to look for the next ledger
+    7. mark    stores that were silent, or lack entries at the end, are named for repair: the writer can no longer do so
 
 Several clients may recover at once: all find every acknowledged entry, and the first to close decides. So no reader returns an
 entry that one of them may have written before the ledger is closed. A recovery that fails leaves the
@@ -114,7 +115,10 @@ class _Recovery:
         finally:
             writer.stop()
 
-        return await self._registry.change(found.ledger, lambda now: closed_first(now, last, total, made))
+        closed = await self._registry.change(found.ledger, lambda now: closed_first(now, last, total, made))
+        readers_at = (*self._newest.stores, *closed.segments[-1].stores)
+        self._stores.tell_closed(closed, readers_at, self._options.timeout_s)
+        return closed
 
     async def _replaced(self, lac: int, replaced: Mapping[int, str]) -> Metadata:
         """Known to this recovery only until it closes the ledger: so a recovery that fails leaves nothing half done."""

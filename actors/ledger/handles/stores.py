@@ -6,12 +6,17 @@ address stays in use. It cannot lead to a wrong store, because every request nam
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 
 from ebla.actors.errors import NotDelivered, WrongServer
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles.registry import Registry
+from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
 
@@ -44,6 +49,18 @@ class Stores:
             raise
         self._ask_at.pop(store, None)
         return answer
+
+    def tell_closed(self, found: Metadata, stores: Iterable[str], timeout_s: float) -> None:
+        """The ledger is closed: readers that wait at these stores look for the next one. One that is not told does so a little
+        later. They are told of no entry: whoever looks for stores that lack the last one compares it with what they know."""
+
+        async def tell(store: str) -> None:
+            request = m.ConfirmRequest(store, found.ledger, found.token, meta.NONE, closed=True)
+            with contextlib.suppress(EblaError):
+                await self.call(store, "confirm", request, m.Done, timeout_s)
+
+        for store in dict.fromkeys(stores):
+            self._world.spawn(tell(store), f"ledger {found.ledger} is closed")
 
     async def _address(self, store: str) -> str:
         known = self._addresses.get(store)

@@ -349,8 +349,8 @@ class Writer:
             closed = await self._change(lambda found: _closed_by_writer(found, last, length))
         except LedgerClosed as error:
             raise LedgerFenced(error.message, ledger=ledger) from error
-        for channel in self._every():
-            self._world.spawn(channel.tell_closed(), f"ledger {ledger} is closed")
+        stores = (channel.store for channel in self._every())
+        self._stores.tell_closed(closed, stores, self._options.timeout_s)
         return closed
 
     async def _end_whole(self, error: LedgerClosed) -> None:

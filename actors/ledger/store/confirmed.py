@@ -4,11 +4,11 @@ for readers, kept in memory only: after a start it is read from the last entry t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ebla.actors.world import World
 
-FENCED_S = 0.5  # longest wait at a fenced ledger: it is closed soon, and nobody tells its stores
+FENCED_S = 0.5  # longest wait at a fenced ledger: it is closed soon, and whoever closes it may end before its stores are told
 POLLED_S = 1.0  # a reader that has got an entry waits for the next one soon
 
 
@@ -18,7 +18,7 @@ class Confirmed:
         self._world = world
         self._stored = stored
         self._lacs: dict[int, int] = {}
-        self._closed: dict[int, None] = {}  # ledgers whose writers have closed them
+        self._closed: dict[int, None] = {}  # ledgers that are closed, as those who closed them have told
         self._polled: dict[int, float] = {}  # when a reader waited last
         self._readers: dict[int, dict[asyncio.Future[None], None]] = {}  # that wait at a ledger
 
@@ -44,6 +44,11 @@ class Confirmed:
             for future in self._readers.pop(ledger, {}):
                 if not future.done():
                     future.set_result(None)
+
+    def forget(self, ledgers: Iterable[int]) -> None:
+        for ledger in ledgers:
+            for known in (self._lacs, self._closed, self._polled):
+                known.pop(ledger, None)
 
     def awaited(self, ledger: int) -> bool:
         """Whether a reader waits, or will wait again soon."""

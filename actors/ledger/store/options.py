@@ -19,6 +19,7 @@ class LedgerStoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes: int = 1 << 20
     poll_s_max: float = 30.0
     delete_entries: int = 10_000  # of a deleted ledger, in one commit
+    deleted_heads: int = 1000  # kept of deleted ledgers, see forgotten.py
     direct_bytes: int = 16 << 10  # an entry that large is written where it stays, see arrivals.py
     arrivals_bytes_max: int = 32 << 20  # kept in memory, and read at a start; what is beyond is moved at once
     move_bytes: int = 1 << 20  # in one commit, which delays others

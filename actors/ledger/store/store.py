@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import groupby, takewhile
+from collections.abc import Iterable, Sequence
 
 from ebla.actors import messages as am
 from ebla.actors.errors import NotRunning, WrongServer
@@ -30,6 +28,8 @@ from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.store import records, rules
 from ebla.actors.ledger.store.arrivals import Arrivals
 from ebla.actors.ledger.store.confirmed import Confirmed
+from ebla.actors.ledger.store.entries import Entries
+from ebla.actors.ledger.store.forgotten import Forgotten
 from ebla.actors.ledger.store.measures import Counted, measure_store
 from ebla.actors.ledger.store.options import LedgerStoreOptions
 from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
@@ -40,8 +40,7 @@ from ebla.storage.errors import DiskFailed, DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
-NO_LAC = NO_ENTRY = -1
-READ_KEYS = 1000
+NO_ENTRY = -1
 
 
 class LedgerStore(Role):
@@ -58,11 +57,13 @@ class LedgerStore(Role):
         self._ends: dict[int, int] = {}  # no entry after this one has ever been here
         self._presence = Presence(world, self.options.masters, self._info)
         registry = KeptRegistry(world, self._presence.session)
+        self._forgotten = Forgotten(registry, self.options.deleted_heads)
         self._reader = Reader(world, registry, Stores(world, registry), LedgerOptions())
         self._arrivals = Arrivals(self.options.direct_bytes)
-        self._confirmed = Confirmed(world, self._stored_lac)
+        self._confirmed = Confirmed(world, lambda ledger: self.entries.lac(ledger))
         self._moving = asyncio.Lock()
         self._environment: Environment
+        self.entries: Entries
         self._visits: Visits
         self._running = False
 
@@ -75,10 +76,11 @@ class LedgerStore(Role):
         self._environment = await disk.open_environment(records.PATH, records.DATABASES, create=not formatted)
         if not formatted:  # made last: without it nothing was ever acknowledged
             await disk.open_environment(records.FORMATTED, (records.HEADS,), create=True, map_bytes=1 << 20)
-        path = self._environment.path
-        self.heads = dict(records.head_of(item, path) for item in self._environment.items(HEADS))
+        self.heads = records.heads_of(self._environment)
         self._saved = dict(self.heads)
+        self._forgotten.load(self._environment)
         self._arrivals.load(self._environment)
+        self.entries = Entries(self._environment, self._arrivals)
         self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
         self._visits = Visits(self.instance.start)
         await self._look_at_space()
@@ -114,6 +116,13 @@ class LedgerStore(Role):
                 found=self.instance.uuid,
             )
 
+    async def _require_there(self, request: m.AddRequest | m.ReadRequest | m.TailRequest) -> None:
+        """Before a ledger gets a head. Raises LedgerFenced for a deleted one whose head was forgotten."""
+        self._require(request.store)
+        if request.ledger not in self.heads and request.ledger <= self._forgotten.greatest:
+            await self._forgotten.require_there(request.ledger, request.token)
+            self._require_running()
+
     async def _watch_space(self) -> None:
         while True:
             await self.world.clock.sleep(self.options.space_s)
@@ -128,7 +137,7 @@ class LedgerStore(Role):
     @rpc
     async def add_entries(self, request: m.AddRequest) -> m.Done:
         """Store the entries, synced, in one commit. Raises LedgerFenced, StoreReadOnly, WrongToken, WrongServer, DiskFull."""
-        self._require(request.store)
+        await self._require_there(request)
         ledger = request.ledger
         head = rules.admit_add(self.heads.get(ledger), request, self.read_only)
         if request.recovery:
@@ -141,7 +150,7 @@ class LedgerStore(Role):
             self._arrivals.failed(arriving)
             raise
         self._arrivals.arrived(arriving)
-        self._ends[ledger] = max(self._ends[ledger], request.entries[-1].entry)
+        self._ends[ledger] = max(self._ends.get(ledger, NO_ENTRY), request.entries[-1].entry)
         if self._arrivals.bytes > self.options.arrivals_bytes_max:
             await self._move(self._arrivals.next)
         self.counted.add(request.entries)
@@ -151,12 +160,12 @@ class LedgerStore(Role):
     def _require_equal(self, ledger: int, given: Sequence[m.Entry]) -> None:
         end = self._ends.get(ledger)
         if end is None:
-            last = self._last(ledger)
+            last = self.entries.last(ledger)
             end = self._ends[ledger] = NO_ENTRY if last is None else last
         if given[0].entry > end:
             return
         for entry in given:
-            value = self.stored(ledger, entry.entry)
+            value = self.entries.get(ledger, entry.entry)
             if value is not None:
                 rules.require_equal(ledger, records.read_entry(ledger, entry.entry, value), entry)
 
@@ -170,14 +179,17 @@ class LedgerStore(Role):
         if not batch:
             return
         await self.world.faults.here(f"ledger.{what}.before_commit")
-        try:
-            await self._environment.commit(batch)
-        except DiskFailed as error:
-            self.world.fail(error)
-            raise
+        await self._commit(batch)
         saved = self._saved.get(ledger, head)
         self._saved[ledger] = Head(head.token, saved.fenced or head.fenced, saved.deleted or head.deleted)
         await self.world.faults.here(f"ledger.{what}.after_commit")
+
+    async def _commit(self, changes: Sequence[Change]) -> None:
+        try:
+            await self._environment.commit(changes)
+        except DiskFailed as error:
+            self.world.fail(error)
+            raise
 
     # -- moving entries from the order of arrival to their ledgers
 
@@ -196,23 +208,22 @@ class LedgerStore(Role):
     async def _move(self, before: int) -> bool:
         """Move the oldest entries with numbers below this one. Returns whether there were any."""
         async with self._moving:
-            changes, numbers = self._arrivals.moves(
-                self.options.move_bytes, before, lambda ledger: self.heads[ledger].deleted
-            )
+            changes, numbers = self._arrivals.moves(self.options.move_bytes, before, self._is_deleted)
             if not numbers:
                 return False
             await self.world.faults.here("ledger.move.before_commit")
             try:
-                await self._environment.commit(changes)
+                await self._commit(changes)
             except DiskFull as error:
                 log.warning("%s: entries are moved later: %s", self.world.address, error)
                 return False
-            except DiskFailed as error:
-                self.world.fail(error)
-                raise
             self._arrivals.moved(numbers)
             await self.world.faults.here("ledger.move.after_commit")
             return True
+
+    def _is_deleted(self, ledger: int) -> bool:
+        head = self.heads.get(ledger)
+        return head is None or head.deleted
 
     async def _fence(self, ledger: int, head: Head) -> None:
         """Entries that were admitted before are committed before: commits keep their order."""
@@ -225,6 +236,8 @@ class LedgerStore(Role):
     async def read_entries(self, request: m.ReadRequest) -> m.ReadReply:
         """Read entries, and which of them are absent for certain. Raises LedgerFenced for a deleted ledger."""
         self._require(request.store)
+        if request.fence:
+            await self._require_there(request)
         ledger = request.ledger
         head = rules.admit(self.heads.get(ledger), ledger, request.token)
         if request.fence:
@@ -235,7 +248,7 @@ class LedgerStore(Role):
         total = 0
         bytes_max = min(request.bytes_max, self.options.answer_bytes)
         for number in request.entries:
-            value = self.stored(ledger, number)
+            value = self.entries.get(ledger, number)
             if value is None:
                 absent.append(number)
                 continue
@@ -260,12 +273,12 @@ class LedgerStore(Role):
         rules.admit(self.heads.get(ledger), ledger, request.token)
         self._visits.visit(ledger)
         if request.keys_only:
-            return m.CheckReply(len(request.entries), tuple(self._absent(ledger, request.entries)))
+            return m.CheckReply(len(request.entries), tuple(self.entries.absent(ledger, request.entries)))
         absent: list[int] = []
         damaged: list[int] = []
         checked = total = 0
         for number in request.entries:
-            value = self.stored(ledger, number)
+            value = self.entries.get(ledger, number)
             checked += 1
             if value is None:
                 absent.append(number)
@@ -277,12 +290,6 @@ class LedgerStore(Role):
             if total > self.options.answer_bytes:
                 break
         return m.CheckReply(checked, tuple(absent), tuple(damaged))
-
-    def _absent(self, ledger: int, entries: Sequence[int]) -> Iterator[int]:
-        """Those of the entries, ascending, that are not stored."""
-        numbers = self.numbers(ledger, entries[0] - 1) if entries else iter(())
-        here = set(takewhile(lambda number: number <= entries[-1], numbers))
-        return (number for number in entries if number not in here)
 
     @rpc
     async def copy_entries(self, request: m.CopyRequest) -> m.CopyReply:
@@ -303,6 +310,8 @@ class LedgerStore(Role):
     async def read_tail(self, request: m.TailRequest) -> m.Tail:
         """Read the end of a ledger; with `poll_ms`, wait for an acknowledged entry after `after`."""
         self._require(request.store)
+        if request.fence:
+            await self._require_there(request)
         ledger = request.ledger
         head = rules.admit(self.heads.get(ledger), ledger, request.token)
         if request.fence:
@@ -312,39 +321,7 @@ class LedgerStore(Role):
             await self._confirmed.after(ledger, request.after, wait_s, head.fenced)
         fenced = ledger in self.heads and self.heads[ledger].fenced
         lac = self._confirmed.lac(ledger)
-        return m.Tail(lac, rules.ranges(self.numbers(ledger, max(lac, request.after))), fenced)
-
-    def stored(self, ledger: int, entry: int) -> bytes | None:
-        """The record of an entry, sound or not."""
-        found = self._arrivals.get(ledger, entry)
-        return self._environment.get(ENTRIES, records.key_of(ledger, entry)) if found is None else found
-
-    def numbers(self, ledger: int, after: int = -1) -> Iterator[int]:
-        """The entries of a ledger after this one, ascending."""
-        moved, recent = self._moved_numbers(ledger, after), self._arrivals.after(ledger, after)
-        return (number for number, _ in groupby(merge(moved, recent)))
-
-    def _moved_numbers(self, ledger: int, after: int) -> Iterator[int]:
-        start, stop = records.bounds(ledger, after)
-        while keys := self._environment.keys(ENTRIES, start, stop, limit=READ_KEYS):
-            for key in keys:
-                yield records.entry_of(key)
-            start = keys[-1] + b"\0"
-
-    def _last(self, ledger: int) -> int | None:
-        """The last entry here."""
-        start, stop = records.bounds(ledger)
-        found = self._environment.last(ENTRIES, stop)
-        moved = records.entry_of(found[0]) if found is not None and found[0] >= start else None
-        recent = self._arrivals.last(ledger)
-        return max((number for number in (moved, recent) if number is not None), default=None)
-
-    def _stored_lac(self, ledger: int) -> int:
-        last = self._last(ledger)
-        if last is None:
-            return NO_LAC
-        entry = records.read_entry(ledger, last, self.stored(ledger, last) or b"")
-        return NO_LAC if entry is None else entry.lac
+        return m.Tail(lac, rules.ranges(self.entries.numbers(ledger, max(lac, request.after))), fenced)
 
     @rpc
     async def confirm(self, request: m.ConfirmRequest) -> m.Done:
@@ -361,6 +338,8 @@ class LedgerStore(Role):
         """Refuse everything about the ledger, durably; its entries are deleted in the background."""
         self._require(request.store)
         head = self.heads.get(request.ledger)
+        if head is None and request.ledger <= self._forgotten.greatest:
+            return m.Done()  # nothing is here, and later requests need the registry
         if head is None or not head.deleted:
             head = rules.admit(head, request.ledger, request.token)
         await self._save("delete", request.ledger, Head(head.token, True, True))
@@ -388,6 +367,23 @@ class LedgerStore(Role):
             except DiskFull as error:
                 log.warning("%s: ledger %d is deleted later: %s", self.world.address, left[-1], error)
                 await self.world.clock.sleep(self.options.space_s)
+        await self._forget()
+
+    async def _forget(self) -> None:
+        """Of the deleted ledgers without entries here, keep the newest heads only."""
+        async with self._moving:
+            due = self._forgotten.due(ledger for ledger, head in self._saved.items() if head.deleted)
+            gone = [at for at in due[: self.options.delete_entries] if self.entries.last(at) is None]
+            if not gone or not self._running:
+                return
+            try:
+                await self._commit(self._forgotten.changes(gone))
+            except DiskFull:  # the next deletion tries again
+                return
+            for ledger in gone:
+                del self.heads[ledger], self._saved[ledger]
+                self._ends.pop(ledger, None)
+            self._confirmed.forget(gone)
 
     async def _delete_entries(self, ledger: int) -> None:
         """In commits of bounded size, so that other requests need not wait long."""
@@ -395,11 +391,7 @@ class LedgerStore(Role):
         (start, stop), most = records.bounds(ledger), self.options.delete_entries
         while self._running and (keys := self._environment.keys(ENTRIES, start, stop, limit=most)):
             after = keys[-1] + b"\0"
-            try:
-                await self._environment.commit([DeleteRange(ENTRIES, start, after)])
-            except DiskFailed as error:
-                self.world.fail(error)
-                raise
+            await self._commit([DeleteRange(ENTRIES, start, after)])
             start = after
 
     # -- status ----------------------------------------------------------------------------------------------
@@ -414,16 +406,10 @@ class LedgerStore(Role):
         self._require(request.store)
         limit = max(1, min(request.limit, self.options.list_ledgers))
         ids = sorted(ledger for ledger in self.ledgers() if ledger > request.after)
-        found = []
-        for ledger in ids[:limit]:
-            found.append(
-                m.Listed(
-                    ledger,
-                    self.heads[ledger].token,
-                    self._last(ledger) is not None,
-                    self._visits.sign(ledger),
-                )
-            )
+        found = (
+            m.Listed(at, self.heads[at].token, self.entries.last(at) is not None, self._visits.sign(at))
+            for at in ids[:limit]
+        )
         return m.ListReply(tuple(found), len(ids) > limit)
 
     @rpc
