@@ -34,9 +34,10 @@ class RaftState(MemberState[HardState, Leadership]):
         commit_index: int = 0,
         contacts: Contacts = NO_CONTACTS,
     ) -> None:
-        known = max(commit_index, configuration.index)
+        # The committed configuration says nothing about this log: it may have got to the disk before the entries with
+        # which it came, and others may be in their place.
         super().__init__(
-            tablet, me, hard_state, configuration, log, now, commit_index=known, contacts=contacts
+            tablet, me, hard_state, configuration, log, now, commit_index=commit_index, contacts=contacts
         )
         assert hard_state.vote is None or hard_state.term > 0, ("a vote has its term", hard_state)
         if hard_state.term < log.last_term:
