@@ -176,11 +176,12 @@ class Deletion:
         assert self.lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
         tombstone = self.lifecycle.tombstones.get(tablet)
         if tombstone is None:
-            tombstone = await self._stop(tablet, reason, unsafe)
+            tombstone = self._stop(tablet, reason, unsafe)
         elif unsafe > tombstone.superblock.unsafe:
             await self._supersede(tombstone, unsafe)
         if not tombstone.durable:
             await self._mark(tombstone, reason)
+        await self._close_former(tombstone)
         if not tombstone.finished:
             await self.lifecycle.finish(tombstone)
         assert tombstone.durable and tombstone.finished, (
@@ -203,9 +204,10 @@ class Deletion:
             await self.lifecycle.superblocks.save(tombstone.tablet, noted)
         tombstone.superblock = noted
 
-    async def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
+    def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
         """Do step 1. Every acknowledged entry is in the log; the end of the log of a replica that
-        did not come up is unknown."""
+        did not come up is unknown. Nothing here waits for a disk that may hang: until the superblock is on disk, a start
+        brings the replica back, and needs its entries."""
         lifecycle = self.lifecycle
         replica = lifecycle.replicas.get(tablet)
         superblock = lifecycle.superblock(tablet)
@@ -219,23 +221,34 @@ class Deletion:
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
         )
         tombstone = lifecycle.tombstones[tablet] = lifecycle.tombstone(marked, consensus, durable)
-        oldest_seq = replica.log.oldest_shared_seq() if replica and replica.state == RUNNING else None
-        tombstone.needs = None if oldest_seq is None else (oldest_seq, self.world.now())
         lifecycle.replicas.pop(tablet, None)
-        lifecycle.broken.pop(tablet, None)
         if replica is not None:
-            await self._close(replica, keep=replica.state == RUNNING)
+            tombstone.former = replica, replica.state == RUNNING
+            tombstone.needs = replica.log.oldest_shared_seq()
+            self._end_service(replica)
+        elif tablet in lifecycle.broken:
+            tombstone.needs = 0  # it is not known which of its entries are in the shared log
+        lifecycle.broken.pop(tablet, None)
         return tombstone
 
+    def _end_service(self, replica: Replica) -> None:
+        replica.close()
+        self.on_closing(replica.tablet)
+
+    async def _close_former(self, tombstone: Tombstone) -> None:
+        """Close the files of the replica that was there before."""
+        former, tombstone.former = tombstone.former, None
+        if former is not None:
+            replica, runs = former
+            await self._close(replica, keep=runs)
+
     async def _close(self, replica: Replica, *, keep: bool) -> None:
-        """Stop the replica and close its files. With `keep`, flush and move its entries if
+        """Close the files of a replica that has stopped. With `keep`, flush and move its entries if
         possible: no promise depends on this."""
         assert replica.tablet not in self.lifecycle.replicas, (
             "a closed replica does not serve",
             replica.tablet,
         )
-        replica.close()
-        self.on_closing(replica.tablet)
         async with replica.upkeep, replica.moving:  # a flush or a move under way
             if keep:
                 try:
@@ -290,8 +303,10 @@ class Deletion:
             unfinished = not tombstone.finished
             async with tombstone.turn:  # a vote under way must not write the record again
                 tombstone.move(ENDED)
+            await self._close_former(tombstone)
         if replica is not None:
             del lifecycle.replicas[tablet]
+            self._end_service(replica)
             await self._close(replica, keep=False)
         await lifecycle.remove(tablet)
         lifecycle.broken.pop(tablet, None)

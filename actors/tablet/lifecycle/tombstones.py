@@ -21,6 +21,7 @@ from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import COPY_STALLED, TABLET_COPYING, TABLET_DELETED
 from ebla.actors.tablet.engine.core import Voter
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
+from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.world import Faults
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull
@@ -47,7 +48,7 @@ class Tombstone:
     """A deleted or copying replica. `phase`: see TRANSITIONS. `stalls_at`: the time from which its
     copy counts as stalled, without progress until then. `trouble`: why the last try to set its data
     aside failed. `needs`: until the superblock is on disk, the first entry of the shared log that a
-    start would need, and the time at which the replica stopped. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
+    start would need. `former`: the replica whose files are still open, and whether it was running. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
 
     leads = False
     size_bytes = 0
@@ -63,7 +64,8 @@ class Tombstone:
         self.stalls_at = float("inf")
         self.error: str | None = None
         self.trouble = ""
-        self.needs: tuple[int, float] | None = None
+        self.needs: int | None = None
+        self.former: tuple[Replica, bool] | None = None
         self.turn = asyncio.Lock()
 
     @property
