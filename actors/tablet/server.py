@@ -64,7 +64,7 @@ from ebla.actors.tablet.upkeep.scrubber import Scrubber
 from ebla.actors.world import Role, World, new_id, rpc, settle
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.environment import Environment, Instance
-from ebla.storage.errors import DiskFull, EblaError
+from ebla.storage.errors import DiskFull, EblaError, TooManyFiles
 from ebla.storage.logs import shared_log
 from ebla.storage.logs.entries import CHECKPOINT
 from ebla.storage.logs.shared_log import SharedLog
@@ -237,7 +237,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
 
     async def _flush_disk(self, replicas: list[Replica]) -> None:
         """Flush these replicas, which share a disk, until it is full."""
-        with contextlib.suppress(DiskFull):
+        with contextlib.suppress(DiskFull, TooManyFiles):
             for replica in replicas:
                 await self.maintenance.flush_if_running(replica)
 

@@ -87,7 +87,7 @@ class PrivateLog:
         self.last_index = entries[-1][0].index
 
     def read(self, first: int, last: int) -> list[Record]:
-        """Checked records first..last inclusive, which must have been written."""
+        """Checked records first..last inclusive, which must have been written. Raises Corruption."""
         keys = [_INDEX.pack(index) for index in range(first, last + 1)]
         found: list[Record] = []
         stored = self.environment.get_many(ENTRIES, keys)
@@ -96,7 +96,10 @@ class PrivateLog:
                 raise Corruption(
                     f"entry {index} of tablet {self.tablet} is missing", path=self.environment.path
                 )
-            found.append(from_item(self.tablet, index, key, data, self.environment.path))
+            try:
+                found.append(from_item(self.tablet, index, key, data, self.environment.path))
+            except Damaged as error:  # the key was asked for, so the entry is known: one replica is damaged
+                raise Corruption(str(error), path=self.environment.path) from error
         return found
 
     async def trim(self, to_index: int, valid_index: int) -> None:

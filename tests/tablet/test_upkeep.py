@@ -15,7 +15,9 @@ from ebla.actors.tablet.upkeep import maintenance
 from ebla.actors.tablet.upkeep.maintenance import FROZEN_MAX
 from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
-from ebla.storage.errors import Corruption, DiskFull, TooManyFiles
+from ebla.storage.errors import Corruption, Damaged, DiskFull, StorageError, TooManyFiles
+from ebla.storage.logs import private_log
+from ebla.storage.logs.private_log import PrivateLog
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, OTHER, SLOW_HEARTBEATS, TABLET, Group, held, row, simulated
 from tests.tablet.test_members import change, members, peer_of, removes
@@ -373,3 +375,48 @@ async def test_a_flush_that_finds_no_free_descriptor_is_tried_again(group: Group
     await group.upsert(row(1, "first"))
     await until(group, lambda: store.flushed.index == store.applied.index, "flushed", 10.0)
     assert tries > 2 and group.alive(leader)
+
+
+@pytest.mark.parametrize("error", [TooManyFiles("too many files are open"), Damaged("its key is unknown")])
+@simulated(shared_log_bytes=60_000)
+async def test_trouble_of_one_private_log_leaves_the_server_alive(
+    group: Group, monkeypatch: pytest.MonkeyPatch, error: StorageError
+) -> None:
+    a, b, c = group.hosts
+    crowded = isinstance(error, TooManyFiles)
+    tries, extend = 0, PrivateLog.extend
+
+    async def extend_later(self: PrivateLog, entries: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise error
+        await extend(self, entries)
+
+    def troubled(*given: Any) -> Any:
+        raise error
+
+    await group.lead(a)
+    await group.settled(row(1))
+    if crowded:
+        monkeypatch.setattr(PrivateLog, "extend", extend_later)
+    group.cut(c, a, b)
+    for number in range(2, 80):
+        await group.upsert(row(number, "z" * 3000))
+    await group.flush(a, b)
+    for number in range(80, 120):
+        await group.upsert(row(number, "z" * 3000))
+    await until(group, lambda: group.replica(a).log.private_last > 0, "entries have moved")
+    group.crash(a, b)
+    await group.restart(a, b)
+    leader = await group.leader()
+    with monkeypatch.context() as patch:
+        patch.setattr(private_log, "from_item", troubled)
+        if crowded:
+            patch.setattr(PrivateLog, "read", troubled)
+        group.heal()
+        await group.sleep(3.0)
+    assert group.alive(leader)
+    assert group.state_of(leader) == (m.RUNNING if crowded else m.FAILED)
+    await group.sleep(30.0)
+    assert len(await group.scan()) == 119

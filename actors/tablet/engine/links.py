@@ -20,7 +20,7 @@ from ebla.actors.tablet.engine.core import LEADER, Plan, Send, Sent
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.world import World
-from ebla.storage.errors import Corruption, EblaError
+from ebla.storage.errors import Corruption, EblaError, TooManyFiles
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -156,7 +156,7 @@ def _refusal(error: EblaError) -> str | None:
 
 
 def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
-    """The request and the bytes of its entries, or None if it is outdated."""
+    """The request and the bytes of its entries, or None if it is outdated, or cannot be read now."""
     replica, send = outgoing
     plan = send.request
     if replica.state != RUNNING:
@@ -177,6 +177,8 @@ def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
             return None  # the entries were dropped since: the core will find that the peer needs a copy
         try:
             entries = log.cached(plan.first, plan.last) or log.load(plan.first, plan.last)
+        except TooManyFiles:
+            return None
         except Corruption as error:
             replica.fail(error)
             return None

@@ -329,7 +329,7 @@ class Maintenance:
             async with replica.moving:
                 try:
                     await self._move(replica, below)
-                except errors.AlreadyInProgress:
+                except (errors.AlreadyInProgress, TooManyFiles):
                     pass  # its entries stay in the shared log for now
                 except (Corruption, Damaged) as error:
                     replica.fail(error)
@@ -343,11 +343,10 @@ class Maintenance:
         await self.world.faults.here("tablet.shared_log.after_trim")
 
     def _needed_by_stopped(self) -> list[int]:
-        """The entries that replicas need which become tombstones: a start brings them back until the tombstone is on disk. A
-        disk that hangs at this moment must not retain the log: after a crash the replica then counts as failed."""
-        since = self.world.now() - self.options.disk_hung_s
+        """The entries that replicas need which become tombstones: a start brings them back until the tombstone is on disk, which
+        waits for the server's own disk only."""
         waiting = [each.needs for each in self.lifecycle.tombstones.values() if not each.durable]
-        return [seq for seq, stopped_at in filter(None, waiting) if stopped_at > since]
+        return [seq for seq in waiting if seq is not None]
 
     async def _move(self, replica: Replica, below_seq: int) -> None:
         began, before = self.world.now(), replica.log.private_last
