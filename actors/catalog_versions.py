@@ -52,11 +52,12 @@ def older_catalog(seen: CatalogVersion, own: CatalogVersion, server: str) -> Old
     )
 
 
-def older_ballot(tablet: str, ballot: int, known: int, server: str) -> OldCopy:
+def older_ballot(tablet: str, ballot: int, known: int, server: str, own: CatalogVersion) -> OldCopy:
     return OldCopy(
         f"older copy of the catalog, bring back the newest: {server} knows ballot {ballot} of tablet {tablet}, and the catalog here "
-        f"has ballot {known}. It would give the same ballots again, to other primaries, and rows would be lost. The setting "
-        "`accepts` does not help here"
+        f"has ballot {known}. It would give the same ballots again, to other primaries, and rows would be lost. If the newest "
+        f"directory is lost, start with `master: {{accepts: [{own.catalog}]}}` in the settings: PacificA tablets then serve again once "
+        "the servers have shown which ballot was the last"
     )
 
 

@@ -43,6 +43,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts 
     old_copy        host     -                    the directory is restored as it was `for_s` ago; in simulation only
     old_catalog     -        -                    a single master's directory is as it was `for_s` ago, for some seconds; in
                                                   simulation only
+    accept_catalog  -        -                    the same for good, and an operator accepts that; in simulation only
     away            2 hosts  -                    both are down at once, and return after `for_s`
     lose_hosts      host     -                    the host and a second one are lost for good, with their directories. The
                                                   second is the one with which most tablets of `Shape.forced` lose a majority
@@ -82,7 +83,7 @@ KINDS = (
     *PARTS,
     *("slow_disk", "slow_disks", "hang_disk", "full_disk", "grow_map", "fail_sync"),
     *("rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "hang_data"),
-    *("old_catalog", "away", "lose_hosts", "lose_host"),
+    *("old_catalog", "accept_catalog", "away", "lose_hosts", "lose_host"),
     *("clock_rate", "clock_jump"),
 )
 DESTROY = (
@@ -91,7 +92,8 @@ DESTROY = (
 )
 PAIRS = ("cut", "cut_one_way")
 TWO = (*PAIRS, "away")
-EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "client_pause", "old_catalog")
+CATALOGS = ("old_catalog", "accept_catalog")
+EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "client_pause", *CATALOGS)
 EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")

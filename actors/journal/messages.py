@@ -37,13 +37,16 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
     """A part of every request of a writer.
 
     `serial` grows by one with each request to a node, so that the node refuses an abandoned request that
-    arrives late. `committed` is the last txid that this writer knows a majority to have (0: none).
+    arrives late. `committed` is the last txid that this writer knows a majority to have (0: none). `acknowledged`:
+    the last of these edits that this node itself has acknowledged to this writer; without it, the node's directory
+    is an older copy.
     """
 
     journal: JournalId
     epoch: int
     serial: int
     committed: int = 0
+    acknowledged: int = 0
 
 
 class SegmentState(msgspec.Struct, frozen=True, array_like=True):
@@ -352,7 +355,8 @@ class JournalStatus(msgspec.Struct, frozen=True):
     `lag_txns`: how far this node's last edit is behind the committed txid that it knows. `damaged`: the
     segments whose edits fail their checks, and how; the node does not serve them and fetches them again
     from a peer. `rejoining`: this node lost its directory, and does not yet count for any majority;
-    `joining`: the same of a new node. `admits`: the new nodes that this node has yet to admit.
+    `joining`: the same of a new node. `old`: its directory is an older copy, and it counts for no majority until it
+    rejoins. `admits`: the new nodes that this node has yet to admit.
     """
 
     journal: JournalId
@@ -374,6 +378,7 @@ class JournalStatus(msgspec.Struct, frozen=True):
     rejoining: bool = False
     joining: bool = False
     admits: tuple[str, ...] = ()
+    old: bool = False
 
 
 class JournalNodeStatus(msgspec.Struct, frozen=True):

@@ -67,6 +67,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     admits      the new nodes that this node, which was the only one, has yet to admit; the writer of
                 `grown_epoch` ended the journal of one node at edit `grown`
     joining     the node with this token is new: it has never counted, and has promised nothing
+    old         the directory is an older copy: it has forgotten promises and edits, and takes part in nothing
     """
 
     promised: int = 0
@@ -83,6 +84,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     grown: int = 0
     grown_epoch: int = 0
     joining: bool = False
+    old: bool = False
 
 
 def validate(before: State, after: State) -> None:

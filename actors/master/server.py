@@ -89,7 +89,7 @@ class ActiveMaster:
         self.instance, self.incarnations = directory.instance, directory.incarnations
         self.servers = Servers(self.options.unresponsive_s, self.world.now() + grace_s if grace_s else -inf)
         self.views = tablet_reports.Views()
-        self.answers = Answers(self.catalog, self.views, self.servers)
+        self.answers = Answers(self.catalog, self.views, self.servers, self._why_in_doubt)
         late_s = inf if self.options.accepts else self.options.assignment_timeout_s
         self.assignment = Assignment(late_s, world.random)
         self._wake = asyncio.Event()
@@ -129,11 +129,14 @@ class ActiveMaster:
         self._begun = self.world.now()
         self._placing_from = self.repairs.begins_at = self.servers.settled_from = self._begun + settle_s
         self.coordination.begin()
-        self.appointer.begin()
+        self.appointer.begin(self._placing_from)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")
         self.world.spawn(self._tick(), "tick")
+
+    def _why_in_doubt(self, tablet: str) -> str:
+        return self.appointer.planner.why_in_doubt(self.world.now(), tablet)
 
     def _altered(self, table: str) -> None:
         self.appointer.altered(self.catalog.tables[table].tablets)
@@ -199,15 +202,17 @@ class ActiveMaster:
         """Refuse a server that knows a later ballot of a PacificA tablet than the catalog, and stop serving.
 
         Every ballot was durable in the catalog before a server knew it, so the catalog went back, and would give the same
-        ballots again.
+        ballots again. If an operator has accepted that, the tablets are in doubt instead (pacifica/doubts.py).
         """
+        if self.options.accepts:
+            return
         for tablet, ballot in ballots.items():
             record = self.catalog.tablets.get(tablet)
             if record is None or self.catalog.tables[record.table].replication != PACIFICA:
                 continue
             known = 0 if record.configuration is None else record.configuration.index
             if ballot > known:
-                self._refuse_to_serve(older_ballot(tablet, ballot, known, uuid))
+                self._refuse_to_serve(older_ballot(tablet, ballot, known, uuid, self.catalog.lineage.version))
 
     def _ballots(self, report: m.TabletReport) -> dict[str, int]:
         return {replica.tablet: tablet_reports.ballot_of(replica) for replica in report.updated}

@@ -32,7 +32,7 @@ class HolderEvidence(msgspec.Struct, frozen=True):
 class TabletEvidence(msgspec.Struct, frozen=True):
     """A tablet in the catalog, and the evidence of its servers. `leader`: uuid of the leader or primary that has reported.
     `committed`: the highest index that a server has reported as committed; reports are rare, so more may be. `grace_s`: a
-    server counts as ended after this time without a beacon."""
+    server counts as ended after this time without a beacon. `in_doubt`: why a tablet of an accepted older catalog gets no primary yet, or ""."""
 
     tablet: str
     table: str
@@ -46,6 +46,7 @@ class TabletEvidence(msgspec.Struct, frozen=True):
     holders: tuple[HolderEvidence, ...]
     forced: tuple[Forced, ...] = ()
     grace_s: float = 0.0
+    in_doubt: str = ""
 
 
 class ForceRequest(msgspec.Struct, frozen=True):

@@ -91,6 +91,7 @@ class TabletLocation(msgspec.Struct, frozen=True):
         term: The term of that leader; of a PacificA tablet, the ballot.
         replicas: Its members.
         forced: The configurations that operators forced on a PacificA tablet.
+        in_doubt: Why it gets no primary although its voters run, "" if nothing prevents that.
     """
 
     tablet: str
@@ -100,6 +101,7 @@ class TabletLocation(msgspec.Struct, frozen=True):
     term: int
     replicas: tuple[ReplicaLocation, ...]
     forced: tuple[Forced, ...] = ()
+    in_doubt: str = ""
 
 
 class TableInfo(msgspec.Struct, frozen=True):

@@ -17,11 +17,12 @@ from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.master.catalog.edits import Edit
 from ebla.actors.master.pacifica import planner
 from ebla.actors.master.pacifica.appointer import Appointer
+from ebla.actors.master.pacifica.doubts import Doubts
 from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.appointments import Appointed, Appointments
 from ebla.actors.messages.stream import AppendReply
 from ebla.actors.replication import appointments
-from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine.core import Pending
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.pacifica import core
@@ -71,6 +72,12 @@ GRANTED_AND_NOT_ANSWERED = (
     Fault(2.0, "crash", ("host-3",), 1.6),
     *(Fault(4.1, "cut_one_way", ("master", host), 3.0) for host in ("host-1", "host-2")),
     Fault(4.25, "isolate", ("host-3",), 4.0),
+)
+# A host is down while the others go on in later ballots. An older catalog is accepted when only that host, and a fourth one, are up.
+ACCEPTED_WITHOUT_VOTERS = (
+    Fault(2.0, "accept_catalog", (), 4.6),
+    Fault(2.5, "crash", ("host-1",), 4.0),
+    *(Fault(6.3, "crash", (host,), 7.0) for host in ("host-2", "host-3")),
 )
 
 
@@ -213,6 +220,20 @@ def too_few_voters_stay() -> list[Swap]:
         (planner, "grant", grant_any),
         (PacificaCore, "_may_commit", lambda self: True),
     ]
+
+
+@defect("pacifica-accepts", 60, planner, "Doubts", seed=1)
+def older_catalog_not_doubted(original: Any, *given: Any) -> Any:
+    """A master on an accepted older copy of its catalog appoints primaries by that copy."""
+    return original()
+
+
+@defect("pacifica-accepts", 60, Doubts, "_knows", faults=ACCEPTED_WITHOUT_VOTERS)
+def doubt_ended_too_early(
+    original: Any, self: Doubts, tablet: str, peer: Peer, last: Any, stamp: Any
+) -> bool:
+    """A tablet of an accepted older catalog gets a primary before every member of its last ballot has shown its replica."""
+    return stamp is None or original(self, tablet, peer, last, stamp)
 
 
 # -- the core

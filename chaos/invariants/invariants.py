@@ -147,7 +147,8 @@ class Watch:
             logs_match(group)
             if master is not None:
                 catalog = self.deployment.newest_catalog or master.catalog
-                pacifica_follows_the_catalog(group, catalog, self.memory.committed)
+                if tablet not in master.appointer.planner.doubts:  # until then its catalog knows nothing
+                    pacifica_follows_the_catalog(group, catalog, self.memory.committed)
             for side in by_side(group).values():
                 answers_match([(seen, seen.replica) for seen in side])
         for group in leaders.values():

@@ -13,7 +13,9 @@ from dataclasses import replace
 
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.fault_points import PACIFICA_POINTS
-from ebla.chaos.scenarios.scenario import ENVELOPES, Scenario
+from ebla.chaos.scenarios.scenario import ENVELOPES, Scenario, rates, small
+from ebla.chaos.workloads.registers import Registers
+from ebla.chaos.workloads.tokens import Tokens
 
 PREFIX = "pacifica-"
 WITHOUT = ("locks", "growing")
@@ -23,7 +25,28 @@ LIMITS = DetectorLimits(beacon_s=0.5, lease_s=2.0, grace_s=2.5)
 SERVER = {"beacon_s": LIMITS.beacon_s, "beacon_lease_s": LIMITS.lease_s}
 
 # Of these, every commit runs the first ones.
-FIRST = ("registers", "churn", "quiet", "elections", "leases", "masters", "everything", "disks", "full-disks")
+ACCEPTS = Scenario(  # of these tables alone: nothing else depends on the ballots that a lost catalog gave
+    PREFIX + "accepts",
+    {**rates("accept_catalog 4, crash 3, isolate 2, cut 3, cut_master 2, pause 1, delay 1"), **ENVELOPES},
+    lambda: [Registers(), Tokens()],
+    small(hosts=4, clients=3, server=SERVER, master={"detector": LIMITS}),
+    duration_s=16.0,
+    holds_s={"accept_catalog": (0.5, 5.0), "crash": (0.1, 4.0), "cut": (0.5, 6.0), "isolate": (0.5, 6.0)},
+    replication="pacifica",
+)
+
+FIRST = (
+    "registers",
+    "churn",
+    "quiet",
+    "elections",
+    "leases",
+    "masters",
+    "everything",
+    "disks",
+    "full-disks",
+    "accepts",
+)
 
 
 def with_pacifica(scenarios: Iterable[Scenario]) -> Iterator[Scenario]:
@@ -37,3 +60,4 @@ def with_pacifica(scenarios: Iterable[Scenario]) -> Iterator[Scenario]:
                 master={**each.shape.master, "detector": LIMITS},
             )
             yield replace(variant, mix=mix, shape=shape, points=(*each.points, *PACIFICA_POINTS))
+    yield ACCEPTS

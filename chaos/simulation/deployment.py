@@ -159,6 +159,7 @@ class Deployment:
         self.promises = Promises()
         self.answers = Answers(shape.forced)
         self.newest_catalog: Catalog | None = None  # while the master's directory is an older copy
+        self.accepts: tuple[str, ...] = ()  # tokens of lost catalogs; see MasterOptions
         self.hurt_stores: dict[
             str, float
         ] = {}  # uuids of stores whose directory was lost or damaged, and when
@@ -214,7 +215,7 @@ class Deployment:
         )
 
     def _master_options(self) -> MasterOptions:
-        return MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})
+        return MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master}, accepts=self.accepts)
 
     def make_master(self, world: World) -> Master:
         """Always with the nodes that the journal had at first, as Ray starts it again."""

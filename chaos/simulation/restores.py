@@ -2,6 +2,8 @@
 
     old_catalog  the directory is as it was a while ago. While the master starts, it is cut off from servers and clients; then
                  only from clients. Some time later the operator puts the newest directory back
+    accept_catalog  the directory is as it was a while ago, the newest one is lost, and the operator accepts that. Clients go on, so
+                 no table may have come, gone or changed since; ballots and members have
 
 The promise holds only for copies that are older than the catalog version that every server has seen; other copies are not
 restored. Meanwhile no running replica may be deleted (`nothing_is_deleted_unasked`, which ignores such a master's catalog).
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.master.catalog.catalog import RUNNING, Catalog
 from ebla.actors.master.server import ActiveMaster
 from ebla.chaos.plans import MASTER, Fault
 from ebla.chaos.simulation import damage
@@ -23,6 +26,11 @@ from ebla.storage.errors import OldCopy
 
 SILENT_S = 2.0  # longer than the creation of a tablet takes
 CONNECTED_S = 2.0
+
+
+def _is_calm(catalog: Catalog) -> bool:
+    """Whether there are tables, and all of their tablets run."""
+    return bool(catalog.tables) and all(record.state == RUNNING for record in catalog.tablets.values())
 
 
 class Restores(HostLosses):
@@ -54,6 +62,21 @@ class Restores(HostLosses):
         self._put(newest)
         deployment.newest_catalog = None
         self.network.mend(MASTER_ADDRESS, names[0])
+
+    async def _accept_catalog(self, fault: Fault) -> None:
+        cluster, deployment = self.deployment.cluster, self.deployment
+        newest, master = cluster.state(MASTER_ADDRESS), self._serving_master()
+        if master is None or newest.is_copy or not _is_calm(master.catalog):
+            return
+        old, tables, tablets = newest.copy(), dict(master.catalog.tables), dict(master.catalog.tablets)
+        await asyncio.sleep(fault.for_s)
+        master = self._serving_master()
+        if cluster.state(MASTER_ADDRESS) is not newest or master is None or tables != master.catalog.tables:
+            return
+        changed = sum(record != tablets[tablet] for tablet, record in master.catalog.tablets.items())
+        self.effects[fault.kind] += changed > 0
+        deployment.accepts = tuple(each.start for each in master.catalog.lineage.image().beginnings)
+        self._put(old)
 
     def _serving_master(self) -> ActiveMaster | None:
         """The single master, if it has begun."""

@@ -136,6 +136,9 @@ def _node(
                 f"directory back or an empty one in its place, then `ebla journal rejoin {address}`"
             )
             return v.JournalHealth(address, v.FAILED, foreign)
+        if status.old:
+            copy = f"its directory is an older copy; `ebla journal rejoin {address}`"
+            return v.JournalHealth(address, v.FAILED, copy)
         if status.joining:
             remedy = f"; if it stays so, `ebla journal rejoin {address}`" if waits else ""
             joins = f"it joins the journal, and counts when it has been admitted{remedy}"

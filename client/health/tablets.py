@@ -329,6 +329,8 @@ def _problems(
             (v.UNDER_REPLICATED, f"it has {len(voters)} of {count(info.replicas, 'replica')}{stuck}")
         )
     found += [(v.RECOVERING, reason) for reason in _unfinished(replicas, len(voters), info, stuck)]
+    if location.in_doubt:
+        found.append((v.UNREADABLE, f"it is in doubt: {location.in_doubt}"))
     lost = lost_service(info, location, replicas, running, leader, survey)
     if lost is not None:
         found.append(lost)

@@ -62,7 +62,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """`committed`: the highest log index that is known to be committed. `candidates`: uuids of replicas that could become the primary of
-    a dead PacificA tablet, the newest first."""
+    a PacificA tablet that is dead or in doubt, the newest first. `in_doubt`: see TabletEvidence."""
 
     tablet: str
     table: str
@@ -81,6 +81,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     force: str
     candidates: tuple[str, ...]
     forced: tuple[Forced, ...]
+    in_doubt: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -150,7 +151,8 @@ def diagnosed(
     voters = [holder for holder in holders if holder.part == VOTER]
     committed = max([evidence.committed, *(holder.commit_index or 0 for holder in holders)])
     pacifica = evidence.replication == PACIFICA
-    candidates = _candidates(holders) if pacifica and health.status == v.DEAD else []
+    forceable = health.status == v.DEAD or evidence.in_doubt
+    candidates = _candidates(holders, voters=bool(evidence.in_doubt)) if pacifica and forceable else []
     return Diagnosis(
         tablet=evidence.tablet,
         table=evidence.table,
@@ -169,6 +171,7 @@ def diagnosed(
         force=_force(evidence, health, voters, candidates, committed),
         candidates=tuple(each.uuid for each in candidates),
         forced=evidence.forced,
+        in_doubt=evidence.in_doubt,
     )
 
 
@@ -214,9 +217,9 @@ def _holder(
     )
 
 
-def _candidates(holders: Sequence[Holder]) -> list[Holder]:
-    """Running replicas that are no voters; the newest first, by ballot and then by the end of the log."""
-    able = [holder for holder in holders if holder.runs and holder.part != VOTER]
+def _candidates(holders: Sequence[Holder], *, voters: bool = False) -> list[Holder]:
+    """Running replicas that are no voters, or all of them; the newest first, by ballot and then by the end of the log."""
+    able = [holder for holder in holders if holder.runs and (voters or holder.part != VOTER)]
     return sorted(able, key=lambda each: (each.ballot or 0, each.last_index or 0), reverse=True)
 
 
@@ -228,6 +231,8 @@ def _by_itself(evidence: TabletEvidence, health: v.TabletHealth, voters: Sequenc
     away = [host_of(each.address) for each in voters if not each.runs and not each.gone]
     if evidence.replication != PACIFICA:
         return _raft_by_itself(health, voters, away)
+    if evidence.in_doubt:
+        return ["a primary is appointed once every member of the last ballot has shown its replica"]
     leases = _leases(evidence, [each for each in voters if not each.runs])
     if health.status == v.DEAD:
         return [_when_dead(away), *leases]
@@ -318,7 +323,7 @@ def _force(
             return ""
         newest = max(run, key=lambda each: (each.ballot or 0, each.last_index or 0))
         return f"`ebla tablet unsafe-change-config {tablet} --keep {host_of(newest.address)}` gives up the others. {_loss(newest, committed)}"
-    if health.status != v.DEAD or evidence.state != "running":
+    if not (health.status == v.DEAD or evidence.in_doubt) or evidence.state != "running":
         return ""
     if not candidates:
         return "nothing: no other server that is up has a running replica"
@@ -357,7 +362,7 @@ def planned(diagnosis: Diagnosis, keep: str | None = None) -> Plan:
             hint=f"`ebla tablet unsafe-change-config {tablet} --keep SERVER`",
         )
     alive = [host_of(each.address) for each in diagnosis.holders if each.part == VOTER and each.runs]
-    if alive or diagnosis.status != v.DEAD or known is None:
+    if known is None or (not diagnosis.in_doubt and (alive or diagnosis.status != v.DEAD)):
         hosts = f"{', '.join(alive)} {'has' if len(alive) == 1 else 'have'} every acknowledged write"
         why = hosts if alive else "nothing is lost"
         raise Refused(

@@ -27,13 +27,14 @@ from tests.sweeps import FACTOR
 pytestmark = pytest.mark.timeout(3600)  # a busy machine is no defect
 
 # Seeds that reach what no other run does: a data disk hangs, a stale directory returns, a failed replica that holds back the log is
-# given up, a majority is lost and forced, an old catalog returns, a node learns a lease of its peers, a copy is cancelled, a
+# given up, a majority is lost and forced, an old catalog returns, or is accepted, a node learns a lease of its peers, a copy is cancelled, a
 # worker deletes what has moved, a compaction meets a full disk. After a change, other seeds may do so instead.
 SEEDS: dict[str, tuple[int, ...]] = {
     "hung-data": (6,),
     "disks": (2, 3),
     "disasters": (1,),
     "restores": (46,),
+    "pacifica-accepts": (1,),
     "locks": (1,),
     "mending": (7,),
     "repairs": (31,),
@@ -157,6 +158,9 @@ def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
         if kind == "old_catalog":  # needs tables that come and go, so that a copy is soon outdated
             calm = replace(scenario("restores"), duration_s=8.0)
             faults = [Fault(4.0, kind, (), held_s)]
+        if kind == "accept_catalog":  # needs ballots that the copy lacks
+            calm = replace(scenario("pacifica-accepts"), duration_s=8.0)
+            faults = [Fault(2.0, kind, (), 4.5), Fault(2.5, "crash", ("host-1",), 4.0)]
         run = Run(calm, Plan(calm.name, number, tuple(faults)))
         report = run.go()
         assert report.violation == "", kind

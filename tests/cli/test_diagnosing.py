@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from ebla.actors.messages import ServerInstance, ServerState
+from ebla.actors.messages import ReplicaReport, ServerInstance, ServerState
 from ebla.actors.messages.diagnosis import HolderEvidence, TabletEvidence
+from ebla.actors.messages.pacifica import PacificaView
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.health.verdicts import Survey, TabletHealth, Unanswered
 from ebla.operate import diagnosis
 from ebla.operate.cluster import Cluster
 from ebla.operate.diagnosis import Holder, _candidates, planned
+from ebla.operate.naming import Refused
 from ebla.operate.waiting import Progress
 from tests.cli.stage import SERVERS, Act, Cli, Stage
 from tests.cli.test_pacifica import all_lost, both, one_lost, seconds_after, settled, two_lost
@@ -206,3 +208,34 @@ def test_a_voter_whose_directory_is_gone_is_not_waited_for() -> None:
     gone = Survey({}, (), (), dict.fromkeys(states, other))
     both_gone = diagnosis.diagnosed(evidence, health, gone, {})
     assert both_gone.by_itself == ("nothing: the data of every voter is gone",) and both_gone.safe == ()
+
+
+def test_an_operator_may_choose_any_replica_of_a_tablet_in_doubt() -> None:
+    """Its voters run, and none of them is known to have every acknowledged write."""
+    peers = tuple(Peer(uuid, server(uuid)) for uuid in "abc")
+    known = Configuration(peers, 1, primary="a", min_members=2)
+    holders = tuple(
+        HolderEvidence(uuid, server(uuid), "voter", True, 0.1, "alive", 0.1, "running") for uuid in "abc"
+    )
+    evidence = TabletEvidence(
+        "t1", "t", "running", "pacifica", 3, 2, known, None, 7, holders, in_doubt="one is away"
+    )
+    states: dict[str, Any] = {
+        server(uuid): ServerState(ServerInstance(uuid, 1, "s"), server(uuid), uuid, (replica,), 0, 0, 0)
+        for uuid, last in (("a", 7), ("b", 9))
+        for replica in [ReplicaReport("t1", "running", PacificaView(term=4, last_index=last))]
+    }
+    states[server("c")] = Unanswered("NotDelivered", "is down")
+    health = TabletHealth("t1", "t", 0, "UNREADABLE", None, 4, 3, 0, (), (), health_class="unreadable")
+    found = diagnosis.diagnosed(evidence, health, Survey({}, (), (), states), {})
+    assert found.by_itself == (
+        "a primary is appointed once every member of the last ballot has shown its replica",
+    )
+    assert "start the servers that do not answer" in found.safe[0]
+    assert "--accept-loss` makes host-b the primary" in found.force
+    assert planned(found).survivor.uuid == "b" and planned(found, "host-a").survivor.uuid == "a"
+    sure = diagnosis.diagnosed(
+        msgspec.structs.replace(evidence, in_doubt=""), health, Survey({}, (), (), states), {}
+    )
+    with pytest.raises(Refused, match="no configuration needs to be forced"):
+        planned(sure)

@@ -177,6 +177,24 @@ def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
     assert several("journal status --json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
 
 
+def test_a_node_on_an_older_copy_of_its_directory_is_named_with_the_remedy_and_rejoins(several: Cli) -> None:
+    async def one_older_copy(stage: GroupStage) -> None:
+        await stage.ready()
+        copy = stage.cluster.state("journal/1").copy()
+        await a_table(stage)
+        await asyncio.sleep(1.0)
+        stage.cluster.crash("journal/1")
+        stage.cluster.put_disk("journal/1", copy)
+        await stage.cluster.restart("journal/1")
+        await asyncio.sleep(12.0)
+
+    found = several("check", prepare=one_older_copy).text
+    assert "journal/1 is FAILED: its directory is an older copy; `ebla journal rejoin journal/1`" in found
+    again = several("journal rejoin 1 --json", prepare=one_older_copy, after=rejoining)
+    assert again.json == {"node": "journal/1", "learned_from": ["journal/0", "journal/2"]}
+    assert again.seen == [True]
+
+
 def test_the_remedy_of_a_missing_directory_is_shown_before_the_writers_view(several: Cli) -> None:
     async def lost_and_left_out(stage: GroupStage) -> None:
         await one_directory_lost(stage)

@@ -27,7 +27,7 @@ from ebla.actors.journal.records import EDITS, SEGMENTS, STATE, Format, Segment
 from ebla.actors.world import World
 from ebla.storage import environment as storage
 from ebla.storage.environment import Delete, DeleteRange, Environment, Put
-from ebla.storage.errors import Corruption, DiskFailed
+from ebla.storage.errors import Corruption, DiskFailed, OldCopy
 
 Pages = Callable[[m.SegmentState], AsyncIterator[tuple[bytes, ...]]]  # a segment's edits, from peers
 
@@ -75,6 +75,18 @@ class Journal:
 
     # -- the writer's requests -------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """The turn of a request with a stamp. If that shows that the directory is an older copy, this is durable before the refusal:
+        the next writer does not know it."""
+        async with self._lock:
+            try:
+                yield
+            except OldCopy:
+                if not self.view.state.old:
+                    await self._make("promise", Change(replace(self.view.state, old=True)))
+                raise
+
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
         claim = request.claim
         async with self._lock:
@@ -102,13 +114,13 @@ class Journal:
         return m.Done()
 
     async def start_segment(self, request: m.StartSegment) -> m.Done:
-        async with self._lock:
+        async with self._turn():
             done = await self._make("start", rules.start(self.view, request))
             await self._catch_up()
             return done
 
     async def journal(self, request: m.JournalRequest) -> m.Done:
-        async with self._lock:
+        async with self._turn():
             change = rules.journal(self.view, request)
             await self._make("edits", change)
             last = request.first + len(request.edits) - 1
@@ -119,16 +131,16 @@ class Journal:
             return m.Done()
 
     async def finalize(self, request: m.FinalizeRequest) -> m.Done:
-        async with self._lock:
+        async with self._turn():
             return await self._make("finalize", rules.finalize(self.view, request))
 
     async def heartbeat(self, request: m.Heartbeat) -> m.HeartbeatAnswer:
-        async with self._lock:
+        async with self._turn():
             await self._make("heartbeat", rules.heartbeat(self.view, request))
             return m.HeartbeatAnswer(self.view.state.token, self.view.open)
 
     async def purge(self, request: m.PurgeRequest) -> m.Done:
-        async with self._lock:
+        async with self._turn():
             return await self._make("purge", rules.purge(self.view, request))
 
     async def prepare(self, request: m.PrepareRequest) -> m.Prepared:
@@ -137,7 +149,7 @@ class Journal:
         Raises Corruption if the copy here is damaged: a damaged copy proves neither that an edit existed
         nor that it did not.
         """
-        async with self._lock:
+        async with self._turn():
             self.require_whole()
             change = rules.prepare(self.view, request)
             await self._verify(request.start)
@@ -153,7 +165,7 @@ class Journal:
             return await self._accept(request, pages)
 
     async def _accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
-        async with self._lock:
+        async with self._turn():
             self.require_whole()
             change = rules.accept(self.view, request)
             if change is not None and await self._is_sound(request.segment.start):

@@ -110,6 +110,7 @@ def status(journal: Journal) -> m.JournalStatus:
         sync_ms=journal.sync_s.percentiles(),
         damaged=dict(journal.damaged),
         rejoining=bool(state.token) and not state.joining,
+        old=state.old,
         joining=state.joining,
         admits=tuple(each.node for each in state.admits),
     )

@@ -211,20 +211,24 @@ class JournalNode(Role):
         """Rejoin the journal: the peers' promises are durable here when this answers.
 
         The node then fetches the segments by itself (rejoin.py). A repeated request gets the same answer
-        as the first. A damaged journal here is replaced by the peers' copies. A node that joins rejoins
-        instead.
+        as the first. A damaged journal here, or an older copy of it, is replaced by the peers' copies. A node
+        that joins rejoins instead.
         """
         form = self._form(request.journal, request.nodes)
         async with self._formatting:
             there = self.journals.get(request.journal.name)
-            if there is not None:
+            old = there is not None and there.view.state.old
+            if there is not None and not old:
                 state = there.view.state
                 if there.form != form or not state.token:
                     raise rejoin.present(self.world.address, request.journal.name)
                 if not state.joining:
                     return m.Done()
             state = await rejoin.learned(self.world, request, self.options.rpc_timeout_s)
-            if there is None:
+            if there is not None and old:
+                del self.journals[request.journal.name]
+                await there.close()
+            if there is None or old:
                 await self._create("rejoin", form, state)
             elif there.view.state.joining:
                 await there.rejoin(state)

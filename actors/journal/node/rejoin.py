@@ -15,6 +15,10 @@ this node is whole sees each committed edit, and this node keeps each promise th
 with the lost directory. In the segments that this node counts for afterwards the lost directory had no
 part: they began after the loss, as the token in the writer's request proves.
 
+An older copy of the directory is a lost one, too. The running writer recognises it: it says in every request which committed
+edits this node has acknowledged. The copy is then marked, counts for nothing, and rejoins when an operator says so. A copy that
+meets no such writer before another one begins is not recognised.
+
 The writer learns the token from the answer to a heartbeat. A start of a segment that was sent before the
 loss, and arrives late, does not have the token.
 """
@@ -30,7 +34,7 @@ from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.quorum import each, majority, require_same_nodes
 from ebla.actors.journal.records import State
 from ebla.actors.world import World, new_id
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, OldCopy
 
 
 async def learned(world: World, request: m.RejoinRequest, timeout_s: float) -> State:
@@ -80,7 +84,16 @@ async def rejoin_journal(world: World, options: JournalOptions, node: str) -> No
     await world.network.call(node, "rejoin", request, m.Done, options.format_timeout_s)
 
 
+def old_copy(name: str, address: str) -> OldCopy:
+    return OldCopy(
+        f"older copy of its directory, let it rejoin: {address} has acknowledged edits of journal {name} that are not here. It "
+        f"counts for nothing until `ebla journal rejoin {address}`; its directory need not be emptied"
+    )
+
+
 def require_whole(name: str, address: str, state: State) -> None:
+    if state.old:
+        raise old_copy(name, address)
     if state.joining:
         raise Rejoining(
             f"{address} joins journal {name}; it counts when the node that was the only one has admitted it",

@@ -23,7 +23,7 @@ from sortedcontainers import SortedDict
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, broken
-from ebla.actors.journal.node.rejoin import covered
+from ebla.actors.journal.node.rejoin import covered, old_copy
 from ebla.actors.journal.records import Format, Segment, State, edit_items, last_digest
 from ebla.storage.environment import Item
 from ebla.storage.errors import InvalidArgument
@@ -83,6 +83,8 @@ def admit(view: View, stamp: m.Stamp) -> State:
     state = view.state
     if state.joining:
         raise out_of_sync(view, "this node joins the journal and does not count yet")
+    if state.old or (stamp.acknowledged > view.last and not state.token):
+        raise old_copy(view.journal.name, view.node)
     if stamp.epoch > state.promised:
         state = replace(state, promised=stamp.epoch, serial=0)
     if stamp.serial <= state.serial:

@@ -92,6 +92,7 @@ class Channel:
         self.out_of_sync = False
         self.broken: JournalBroken | None = None
         self.acked = 0
+        self._wrote = 0  # the last edit that the node has acknowledged to this writer
         self.queue_bytes = self.queue_txns = 0
         self.rpc_s, self.end_to_end_s = Latencies(), Latencies()
         self._world = world
@@ -291,7 +292,9 @@ class Channel:
     async def _send(self, call: _Call) -> Any:
         self._serial += 1
         committed = self._commits.txid
-        stamp = m.Stamp(self._options.journal, call.epoch, self._serial, committed)
+        # What is not committed may have been dropped since, by a recovery of which this writer does not know.
+        acknowledged = min(self._wrote, committed)
+        stamp = m.Stamp(self._options.journal, call.epoch, self._serial, committed, acknowledged)
         began = self._world.now()
         timeout_s = self._options.write_timeout_s
         try:
@@ -314,7 +317,7 @@ class Channel:
             self.out_of_sync = False
             self._why = ""
         elif call.kind == EDITS:
-            self.acked = call.last
+            self.acked = self._wrote = call.last
             self._acked_since = call.since
 
     def _leave_out(self, error: EblaError) -> None:

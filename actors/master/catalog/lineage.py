@@ -11,7 +11,7 @@ import msgspec
 from ebla.actors.catalog_versions import CatalogVersion
 from ebla.actors.master.catalog.edits import MasterBegan
 
-# Added to the number of a master that accepts an older catalog: beyond what servers have seen.
+# Added to the number of a master that accepts an older catalog, and to the ballots of its tablets: beyond what servers have seen.
 ACCEPTED = 1 << 20
 BEGINNINGS_MAX = 1000  # remembered; a server that has seen only older ones is accepted
 

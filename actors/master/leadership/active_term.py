@@ -89,9 +89,14 @@ class ActiveTerm:
             return
         # Without the pause after a restart, the first servers with heartbeats would get all waiting tablets.
         settle_s = 0.0 if is_new else self._options.master.settle_s
-        self.master.begin(settle_s)
         self._spawn(self._end_with_lease(), "end with the lease")
         self._spawn(self._end_with_writer(), "end with the writer")
+        if accepts:
+            # Leases of the lost catalog may be in force, and its orders on the way. Neither outlasts this (pacifica/doubts.py).
+            await self._world.clock.sleep(self._options.master.detector.grace_s)
+            if self.ended is not None:
+                return
+        self.master.begin(settle_s)
         self._spawn(self._purge(), "purge")
 
     def serves(self) -> bool:

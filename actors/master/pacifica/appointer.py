@@ -74,11 +74,13 @@ class Appointer:
         self._plan: Plan = Plan({}, [])
         self._planned_for: list[_Waiting] = []
 
-    def begin(self) -> None:
-        """Begin with the catalog. Every server that may have replicas counts as alive from now on."""
+    def begin(self, settled_from: float) -> None:
+        """Begin with the catalog. Every server that may have replicas counts as alive from now on. `settled_from`: when every live
+        server should have reported."""
         recorded = self._catalog.incarnations.items()
         self.detector = Detector(self._options.detector, self._world.now(), recorded, self._may_have_leases)
-        self.planner = Planner(self._catalog, self.detector)
+        in_doubt_until = settled_from if self._options.accepts else None
+        self.planner = Planner(self._catalog, self.detector, in_doubt_until)
         self.orders = Orders(
             self._world, self._options, self._servers, self.detector, self.planner, self._wake.set
         )
@@ -257,6 +259,7 @@ class Appointer:
             Appointed(each.tablet, known)
             for each in request.requested
             if (known := self.planner.stored(each.tablet)) is not None
+            and each.tablet not in self.planner.doubts
         ]
         waiting.answer.set_result(Appointments(stamp.start, stamp.number, tuple(found)))
         for each in found:

@@ -10,6 +10,8 @@ writes, so it is refused while a voter of the configuration in the catalog may h
     alive            not reported yet                       refused: ask again
     other            -                                      refused: the lease may hold still; ask again
 
+Of a tablet in doubt (doubts.py) no replica can be known to have every acknowledged write, and none leads: the operator chooses.
+
 So the former primary's lease is over before the edit. From the decision until the edit is durable no order of the former ballot
 leaves (Planner.forcing). The members that were given up become former members: no order names them, and once the tablet is whole
 again the master makes tombstones of them, and their data goes into quarantine.
@@ -73,6 +75,7 @@ class Forcing:
             holders=tuple(self._holder(record.tablet, *each) for each in self._holders(record)),
             forced=record.forced,
             grace_s=self._appointer.grace_s,
+            in_doubt=self._appointer.planner.why_in_doubt(self._world.now(), record.tablet),
         )
 
     def _record(self, tablet: str) -> TabletRecord:
@@ -141,12 +144,13 @@ class Forcing:
         return reply
 
     def _edit(self, request: ForceRequest, stored: Configuration) -> ConfigurationForced:
-        survivor = self._survivor(request)
-        made = forced(stored, survivor)
+        survivor, last = self._survivor(request), self._appointer.planner.followed(request.tablet, stored)
+        made = forced(last, survivor)
+        members = {peer.uuid: peer for peer in (*last.peers, *stored.peers)}
         record = Forced(
             ballot=made.index,
             survivor=survivor,
-            given_up=tuple(peer for peer in stored.peers if peer.uuid != survivor.uuid),
+            given_up=tuple(peer for uuid, peer in members.items() if uuid != survivor.uuid),
             by=request.by[:BY_MAX],
             at_us=self._world.clock.wall_us(),
             last_index=request.last_index,
@@ -168,7 +172,8 @@ class Forcing:
                 f"tablet {request.tablet} uses Raft; see `ebla tablet unsafe-change-config --help`"
             )
         last = record.forced[-1] if record.forced else None
-        if last is not None and (last.ballot, last.survivor.uuid) == (request.ballot + 1, request.survivor):
+        again = last is not None and last.survivor.uuid == request.survivor and last.ballot > request.ballot
+        if again and stored.unsafe > request.unsafe:
             return None
         if (request.unsafe, request.ballot) != stored.order:
             raise ConfigurationMoved(
@@ -177,8 +182,14 @@ class Forcing:
                 tablet=request.tablet,
                 found=stored.index,
             )
-        for voter in stored.voters():
-            self._require_lost(request.tablet, voter, leads=voter.uuid == stored.primary)
+        doubts = self._appointer.planner.doubts
+        if request.tablet not in doubts:
+            for voter in stored.voters():
+                self._require_lost(request.tablet, voter, leads=voter.uuid == stored.primary)
+        elif self._world.now() < doubts.ends_from:
+            raise Unavailable(
+                f"not every server has shown its replica of tablet {request.tablet} yet; ask again"
+            )
         self._survivor(request)
         return stored
 

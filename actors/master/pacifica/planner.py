@@ -16,6 +16,8 @@ its primary reports that it leads, or follows an order.
 A report counts only in the incarnation that sent it, which must be the one that has the server's lease. A report may be older
 than the last order, so it never suffices to appoint another primary: the primary gets an order, and if it declines that order, it
 will not lead in that ballot, however late any message is.
+
+Tablets of an accepted older catalog are in doubt at first (doubts.py): nothing of the above is done for them.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from msgspec.structs import replace
 
 from ebla.actors.detector.detector import NEW, SILENT, Detector, End, Stamp
 from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
+from ebla.actors.master.pacifica.doubts import Doubts, runs
 from ebla.actors.messages import ReplicaReport, ServerInstance, TabletReport
 from ebla.actors.messages.appointments import ConfigurationsRequest
 from ebla.actors.replication.appointments import after_end, appointed, grant
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.replication.health import RUNNING as REPLICA_RUNNING
 from ebla.storage.errors import InvalidArgument
 
 log = logging.getLogger(__name__)
@@ -66,11 +68,14 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """`detector`: of this term."""
+    """`detector`: of this term. `in_doubt_until`: if an operator has accepted an older catalog, until when all of its tablets are in doubt."""
 
-    def __init__(self, catalog: Catalog, detector: Detector) -> None:
+    def __init__(self, catalog: Catalog, detector: Detector, in_doubt_until: float | None = None) -> None:
         self._catalog = catalog
         self._detector = detector
+        self.doubts = Doubts()
+        if in_doubt_until is not None:
+            self.doubts = Doubts((tablet for tablet, _ in self._all()), in_doubt_until)
         self.unled: dict[str, None] = dict.fromkeys(tablet for tablet, _ in self._all())
         self.altered = dict(self.unled)  # tablets whose `min_members` may differ from their table's
         self._reported: dict[str, Reported] = {}
@@ -95,24 +100,26 @@ class Planner:
 
     def changed(self, tablet: str) -> None:
         """Note that the tablet has another configuration, or its first one."""
+        self.doubts.end(tablet)
         self.unled[tablet] = None
 
     def follows(self, tablet: str, ballot: int) -> None:
         """Note that the primary leads in this ballot, or got the configuration of this ballot in its lease."""
         known = self.stored(tablet)
-        if known is None or known.index == ballot:
+        if tablet not in self.doubts and (known is None or known.index == ballot):
             self.unled.pop(tablet, None)
             self._reported.pop(tablet, None)
 
     def take(self, instance: ServerInstance, report: TabletReport) -> bool:
         """Take a report of the present incarnation of a server. Return whether a primary in it does not lead."""
+        self.doubts.take(instance, report)
         noted = False
         present = {replica.tablet: replica for replica in report.updated}
         for tablet, replica in present.items():
             known = self.stored(tablet)
             if known is not None:
                 in_force = replica.pending or replica.configuration
-                held = Held(instance.start, _runs(replica), in_force.index)
+                held = Held(instance.start, runs(replica), in_force.index)
                 self._held.setdefault(tablet, {})[instance.uuid] = held
                 if known.primary == instance.uuid:
                     noted |= self._take(tablet, known, instance, replica)
@@ -144,13 +151,13 @@ class Planner:
     def _take(
         self, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
     ) -> bool:
-        runs = _runs(replica)
-        if runs and replica.leads and replica.term == known.index:
+        well = runs(replica)
+        if well and replica.leads and replica.term == known.index:
             self.follows(tablet, known.index)
             if replica.commit_index:  # before that it shows the configuration of its creation
                 self._settled[tablet] = replica.configuration.index
             return False
-        self._note(tablet, Reported(instance.uuid, instance.start, replica.term if runs else 0))
+        self._note(tablet, Reported(instance.uuid, instance.start, replica.term if well else 0))
         return True
 
     def declined(self, tablet: str, stamp: Stamp, ballot: int) -> None:
@@ -191,7 +198,8 @@ class Planner:
         primaries = _Primaries(self._all())
         if plan.ends:
             for tablet, before in self._all():
-                self._end(plan, primaries, tablet, before)
+                if tablet not in self.doubts:
+                    self._end(plan, primaries, tablet, before)
         for request in requests:
             if self.is_leased(request.instance):
                 self._grant(plan, request)
@@ -201,7 +209,10 @@ class Planner:
                 del self.unled[tablet]
                 self._reported.pop(tablet, None)
             elif tablet not in plan.configurations:
-                made = self._without_lead(primaries, tablet, known)
+                if tablet in self.doubts:
+                    made = self._after_doubt(now, primaries, tablet, known)
+                else:
+                    made = self._without_lead(primaries, tablet, known)
                 if made is not None:
                     plan.configurations[tablet] = made
         for tablet in list(self.altered):
@@ -209,7 +220,7 @@ class Planner:
             least = 0 if known is None else self._least(tablet)
             if known is None or known.min_members == least:
                 del self.altered[tablet]
-            elif tablet not in plan.configurations:
+            elif tablet not in plan.configurations and tablet not in self.doubts:
                 plan.configurations[tablet] = replace(known, min_members=least, index=known.index + 1)
         self._committing = plan.configurations
         return plan
@@ -243,8 +254,8 @@ class Planner:
     def _grant(self, plan: Plan, request: ConfigurationsRequest) -> None:
         for tablet, asked in ((each.tablet, each.configuration) for each in request.requested):
             known = self.stored(tablet)
-            if known is None or tablet in plan.configurations:
-                continue  # the answer is what the catalog has then
+            if known is None or tablet in plan.configurations or tablet in self.doubts:
+                continue  # the answer is what the catalog has then; no answer about a tablet in doubt
             try:
                 granted = grant(known, asked, request.instance.uuid)
             except InvalidArgument as error:
@@ -262,6 +273,35 @@ class Planner:
         if self._detector.has_ended(known.primary) or (reported is not None and reported.declined):
             return self._after_end(primaries, tablet, known, known.primary, silent=True)
         return appointed(known, known.primary) if reported is not None else None
+
+    def _after_doubt(
+        self, now: float, primaries: _Primaries, tablet: str, known: Configuration
+    ) -> Configuration | None:
+        """The configuration that ends a doubt; None if the last one is not known, or none of its voters may lead."""
+        if self.doubts.why(now, tablet, known, self._detector.lease):
+            return None
+        last = self.doubts.last(tablet, known)
+        able = [peer.uuid for peer in last.voters() if self._may_lead(tablet, peer.uuid, last.settled)]
+        if not able:
+            return None
+        primary = min(able, key=lambda uuid: (uuid != last.primary, primaries.count(uuid), uuid))
+        made = appointed(self.doubts.followed(tablet, known), primary)
+        primaries.moved(known, made)
+        return made
+
+    def followed(self, tablet: str, known: Configuration) -> Configuration:
+        """What the next configuration follows: the stored one, except of a tablet in doubt."""
+        return self.doubts.followed(tablet, known) if tablet in self.doubts else known
+
+    def why_in_doubt(self, now: float, tablet: str) -> str:
+        """For operators: why the tablet in doubt gets no primary, "" if it is not in doubt."""
+        known = self.stored(tablet)
+        if known is None or tablet not in self.doubts:
+            return ""
+        why = self.doubts.why(now, tablet, known, self._detector.lease)
+        return (
+            f"the catalog is an older copy, and {why or 'no voter of the last ballot has a running replica'}"
+        )
 
     def _present_report(self, tablet: str, known: Configuration) -> Reported | None:
         """The report of the primary's replica by the process that has its server's lease."""
@@ -324,6 +364,7 @@ class Planner:
     def awaits_order(self, tablet: str) -> Configuration | None:
         """The configuration to send to its primary, if the tablet waits for an order. Check again after every wait."""
         due = tablet in self.unled and tablet not in self._committing and tablet not in self.forcing
+        due = due and tablet not in self.doubts
         known = self.stored(tablet) if due else None
         if known is None or known.primary is None or self._detector.lease(known.primary) is None:
             return None
@@ -331,10 +372,6 @@ class Planner:
             return None
         reported = self._present_report(tablet, known)
         return known if reported is None or reported.ballot < known.index else None
-
-
-def _runs(replica: ReplicaReport) -> bool:
-    return replica.state == REPLICA_RUNNING and replica.error is None
 
 
 class _Primaries:

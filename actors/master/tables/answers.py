@@ -6,6 +6,7 @@ client would write into a tablet that will be deleted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ebla.actors.master.catalog.catalog import KEPT, RUNNING, Catalog
@@ -23,6 +24,7 @@ class Answers:
     _catalog: Catalog
     _views: Views
     _servers: Servers
+    _why_in_doubt: Callable[[str], str]
 
     def table(self, record: TableRecord, now: float) -> TableInfo:
         tablets = self._catalog.tablets
@@ -87,6 +89,7 @@ class Answers:
             term=view.term,
             replicas=replicas,
             forced=record.forced,
+            in_doubt=self._why_in_doubt(record.tablet),
         )
 
     def _state(self, record: TableRecord) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from ebla.chaos.plans import PAIRS, PARTS, Fault
+from ebla.chaos.plans import CATALOGS, PAIRS, PARTS, Fault
 from ebla.chaos.ray.faults import network as network_faults
 from ebla.chaos.ray.stage import disk_shim, namespaces
 from ebla.chaos.ray.stage.disk_shim import DiskShim
@@ -37,7 +37,7 @@ IN_SIMULATION = {
     "away": "no such tool: operators that give up hosts are in simulation only",
     "lose_hosts": "no such tool: operators that give up hosts are in simulation only",
     "old_copy": "no such tool: a copy of a directory at one moment is made in simulation only",
-    "old_catalog": "no such tool: a copy of a directory at one moment is made in simulation only",
+    **dict.fromkeys(CATALOGS, "no such tool: a copy of a directory at one moment is made in simulation only"),
     "clock_rate": "no such tool: the processes of a machine share its clock; clocks drift in simulation only",
     "clock_jump": "no such tool: the processes of a machine share its clock; clocks jump in simulation only",
 }
