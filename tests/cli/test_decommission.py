@@ -87,6 +87,27 @@ def test_a_host_is_decommissioned_and_the_undo_ends_that(three: Cli, monkeypatch
     three(f"nodes decommission {HOST} --off --wait").require(2, "there is nothing to wait for")
 
 
+def uuid_of(ebla: Cli, host: str, **more: Any) -> str:
+    nodes = ebla("nodes --json", **more).json["nodes"]
+    return str(next(each["uuid"] for each in nodes if each["address"] == f"tablet-server/{host}"))
+
+
+def test_a_host_that_is_named_by_its_server_or_its_store_is_decommissioned_with_both(three: Cli) -> None:
+    for word in ("tablet-server/host-a", uuid_of(three, "host-a"), "ledger-store/host-a"):
+        begun = three(f"nodes decommission {word} --json").json
+        assert begun["ledgers"]["addresses"] == ["ledger-store/host-a"] and begun["ledgers"]["leaving"]
+        assert [each["address"] for each in begun["tablets"]["servers"]] == ["tablet-server/host-a"]
+
+
+def test_a_word_that_may_mean_several_hosts_decommissions_none(
+    three: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebla.operate.decommissioning.names", lambda word, uuid, address: word == "host")
+    refused = three("nodes decommission host", after=names_of)
+    refused.require(1, "'host' may mean host-")
+    assert refused.seen[1] == []
+
+
 def test_a_decommission_moves_tablets_too_and_names_both_that_cannot_move(four: Cli) -> None:
     """Three tablet servers and three replicas: neither a tablet nor the ledger has another host."""
 
@@ -228,6 +249,21 @@ def test_a_lost_store_is_forgotten_when_its_ledgers_have_moved(stored: Cli, ende
         HOST
         not in stored("nodes", prepare=forgotten).text + stored("autorecovery status", prepare=forgotten).text
     )
+
+
+def test_a_lost_host_with_ledgers_is_not_forgotten_by_the_uuid_of_its_server(
+    stored: Cli, ended: list[str]
+) -> None:
+    async def lost(stage: LogStage) -> None:
+        await on_host(stage, "host-a", "host-b", "host-c")
+        stage.cluster.crash("tablet-server/host-a")
+        stage.cluster.crash("ledger-store/host-a")
+        await asyncio.sleep(60.0)
+
+    for word in (uuid_of(stored, "host-a", prepare=lost), "ledger-store/host-a"):
+        refused = stored(f"nodes forget {word}", prepare=lost, after=known)
+        refused.require(1, "1 ledger still needs host-a (ledger ")
+        assert "ledger-store/host-a" in refused.seen and not ended
 
 
 def test_a_loss_is_accepted_and_the_ledger_goes_on_without_the_entries(stored: Cli, ended: list[str]) -> None:
