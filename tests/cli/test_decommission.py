@@ -10,9 +10,11 @@ import pytest
 from ebla.actors.ledger.auditor.auditor import Auditor
 from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.ledger.worker.worker import ReplicationWorker
+from ebla.errors import TimedOut
 from ebla.placement import launch
 from tests.cli.stage import STORES, Cli, LogStage, start_with_logs
 
@@ -182,6 +184,41 @@ def test_an_unrecoverable_ledger_is_named_with_its_entries_and_stores(stored: Cl
     assert checked.status == 1 and "is UNRECOVERABLE: 5 entries have no readable copy" in checked.text
     (ledger,) = stored("check --json", prepare=prepare).json["ledgers"]
     assert (ledger["status"], ledger["entries"]) == ("UNRECOVERABLE", [[0, 4]])
+
+
+@pytest.mark.parametrize("command", ["check", "status"])
+def test_a_deployment_whose_ledgers_are_not_known_is_not_called_healthy(
+    logged: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    async def silent(*given: object) -> None:
+        raise TimedOut("read_node at master/0: no answer within 5 s")
+
+    monkeypatch.setattr("ebla.health.ledgers._Asker._read", silent)
+    monkeypatch.setattr("ebla.cli.nodes.deployment.reach", lambda ui: "127.0.0.1:6379")
+    up = launch.StatusReport(
+        "ebla", "", launch.Survey(()), {}, (launch.RoleStatus("master/0", "", "running"),)
+    )
+    monkeypatch.setattr(launch, "status", lambda name: up)
+    shown = logged(command)
+    assert shown.status == 1 and "DEGRADED: " in shown.text
+    assert "ledgers not known: read_node at master/0: no answer within 5 s" in shown.text
+    assert "next: `ebla autorecovery status`" in shown.text
+    assert "no answer" in logged("check --json").json["ledgers_unknown"]
+
+
+def test_a_mark_that_cannot_be_decoded_is_reported_and_hides_no_other(logged: Cli) -> None:
+    async def prepare(stage: LogStage) -> None:
+        await stage.log()
+        registry = stage.db._logs.registry
+        (ledger,) = await registry.list()
+        store = (await registry.read(ledger)).segments[0].stores[0]
+        await registry.mark(ledger, store)
+        session = await stage.db.session(30.0)
+        await session.create(paths.of_mark(999), b"\xff", parents=True)
+
+    checked = logged("check", prepare=prepare)
+    assert checked.status == 1 and "UNDER_REPLICATED" in checked.text
+    assert f"ledgers not known: the node {paths.of_mark(999)} cannot be decoded" in checked.text
 
 
 # -- a lost host ---------------------------------------------------------------------------------------------
