@@ -35,7 +35,8 @@ REASON_MAX = 60  # characters of a refusal that may pass; the last refusal is ra
 
 
 class Cluster:
-    """`slots`, `journals` and `stores`: the addresses of tablet servers, journal nodes and ledger stores that Ray knows."""
+    """`slots`, `journals`, `stores` and `repairers`: the addresses of tablet servers, journal nodes, ledger stores, and replication
+    workers and auditors that Ray knows."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Cluster:
         slots: Sequence[str],
         journals: Sequence[str] = (),
         stores: Sequence[str] = (),
+        repairers: Sequence[str] = (),
     ) -> None:
         self.client = client
         self.network = client.world.network
@@ -50,6 +52,7 @@ class Cluster:
         self.slots = tuple(slots)
         self.journals = tuple(journals)
         self.stores = tuple(stores)
+        self.repairers = tuple(repairers)
 
     @cached_property
     def database(self) -> Database:

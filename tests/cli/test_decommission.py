@@ -7,27 +7,15 @@ from typing import Any
 
 import pytest
 
-from ebla.actors.ledger.auditor.auditor import Auditor
-from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.repairs import Repairs
-from ebla.actors.ledger.worker.options import WorkerOptions
-from ebla.actors.ledger.worker.worker import ReplicationWorker
 from ebla.errors import TimedOut
 from ebla.placement import launch
-from tests.cli.stage import STORES, Cli, LogStage, start_with_logs
+from tests.cli.stage import STORES, Cli, LogStage, repaired, start_with_logs
 
 HOST = "host-d"  # it has a ledger store and no tablet server
 STORE = f"ledger-store/{HOST}"
-
-
-async def repaired(stage: LogStage) -> None:
-    """With an auditor and a worker."""
-    options = WorkerOptions(grace_s=3.0, backoff_s=2.0, look_s=1.0)
-    await stage.cluster.start("replication-worker/host-a", lambda world: ReplicationWorker(world, options))
-    auditor = AuditorOptions(delay_s=5.0, settle_s=1.0)
-    await stage.cluster.start("auditor/0", lambda world: Auditor(world, auditor))
 
 
 async def on_four(stage: LogStage) -> None:
