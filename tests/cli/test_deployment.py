@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -79,6 +81,13 @@ def test_an_unreadable_record_of_data_directories_is_replaced(home: Path) -> Non
     assert places.known() == {}
     places.remember("ebla", "/elsewhere")
     assert places.known() == {"ebla": "/elsewhere"}
+
+
+def test_commands_that_remember_at_the_same_time_keep_each_others_entries(home: Path) -> None:
+    places.remember("first", "/1")
+    with ProcessPoolExecutor(4, get_context("spawn")) as pool:
+        list(pool.map(places.remember, [f"n{number}" for number in range(200)], ["/d"] * 200))
+    assert len(places.known()) == 201
 
 
 @pytest.mark.parametrize(
