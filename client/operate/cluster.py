@@ -18,7 +18,7 @@ from ebla.health.tablets import judge
 from ebla.health.verdicts import ClusterHealth, Survey, TabletHealth, Unanswered
 from ebla.operate.naming import Refused
 from ebla.operate.waiting import Deadline, Progress
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.transport.client import DeploymentClient
 from ebla.wording import brief
 
@@ -76,7 +76,10 @@ class Cluster:
     async def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
     ) -> T:
-        return await self.network.call(address, method, message, reply, timeout_s)
+        try:
+            return await self.network.call(address, method, message, reply, timeout_s)
+        except UnicodeEncodeError as error:  # a word of the operator
+            raise InvalidArgument(f"{error.object!r} is not valid Unicode") from error
 
     async def ask(
         self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
