@@ -10,9 +10,11 @@ import pytest
 from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.repairs import Repairs
+from ebla.actors.master.messages import ForgetReply, ForgetRequest
 from ebla.errors import TimedOut
+from ebla.operate.cluster import Cluster
 from ebla.placement import launch
-from tests.cli.stage import STORES, Cli, LogStage, repaired, start_with_logs
+from tests.cli.stage import SERVERS, STORES, Cli, LogStage, repaired, start_with_logs
 
 HOST = "host-d"  # it has a ledger store and no tablet server
 STORE = f"ledger-store/{HOST}"
@@ -285,8 +287,15 @@ def test_a_lost_host_with_ledgers_is_not_forgotten_by_the_uuid_of_its_server(
         stage.cluster.crash("ledger-store/host-a")
         await asyncio.sleep(60.0)
 
-    for word in (uuid_of(stored, "host-a", prepare=lost), "ledger-store/host-a"):
-        refused = stored(f"nodes forget {word}", prepare=lost, after=known)
+    async def interrupted(stage: LogStage) -> None:
+        """The server is forgotten already, and its store is not."""
+        await lost(stage)
+        cluster = Cluster(stage.session, SERVERS)
+        await cluster.persist("forget_server", ForgetRequest("host-a"), ForgetReply, 30.0)
+
+    uuid = uuid_of(stored, "host-a", prepare=lost)
+    for prepare, word in ((lost, uuid), (lost, "ledger-store/host-a"), (interrupted, uuid)):
+        refused = stored(f"nodes forget {word}", prepare=prepare, after=known)
         refused.require(1, "1 ledger still needs host-a (ledger ")
         assert "ledger-store/host-a" in refused.seen and not ended
 

@@ -106,6 +106,9 @@ async def _forget(
             raise
         # The master never had a heartbeat from it, and no tablet a replica there.
         reply = ForgetReply(address, ())
+    if host_of(reply.address) != host:
+        # `word` is the uuid of a server that was forgotten before its stores were.
+        return await _forget(ui, cluster, progress, host_of(reply.address), accept_loss, yes, timeout)
     if stores is not None:
         await forgetting.forget(cluster, stores)
     return reply, stores, lost
