@@ -14,6 +14,7 @@ import functools
 import logging
 import os
 import random
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from ebla.options import MASTER
 from ebla.show.progress import display_of_calls, working
 from ebla.storage.errors import InvalidArgument
 from ebla.transport.client import DeploymentClient
+from ebla.wording import command
 
 log = logging.getLogger("ebla")
 
@@ -128,8 +130,8 @@ def reach(name: str, address: str | None) -> Reached:
         there = (
             f"no master of deployment {name!r} runs" if reached.roles else f"there is no deployment {name!r}"
         )
-        command = "ebla up" if name == "ebla" else f"ebla up --name {name}"
-        raise Unavailable(f"{there} in the Ray cluster at {reached.address}: start it with `{command}`")
+        up = command("up", options="" if name == "ebla" else shlex.join(["--name", name]))
+        raise Unavailable(f"{there} in the Ray cluster at {reached.address}: start it with {up}")
     return reached
 
 

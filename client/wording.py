@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ def protocol(table: TableInfo | TableSummary) -> str:
     """`raft`, or `pacifica, min_members 2`."""
     least = f", min_members {table.min_members}" if table.min_members else ""
     return table.replication + least
+
+
+def command(verb: str, *names: str, options: str = "") -> str:
+    """`ebla table describe flights`, as a shell takes it: with names in quotes that need them, and `--` before a leading hyphen."""
+    words = [shlex.join(names), options]
+    if any(name.startswith("-") for name in names):
+        words = [options, "--", shlex.join(names)]
+    return f"`{' '.join(['ebla', verb, *filter(None, words)])}`"
 
 
 def short(identifier: str | None) -> str:

@@ -17,6 +17,8 @@ from ebla.actors.ray_world import reason
 from ebla.actors.world import decode_answer
 
 POLL_S = 0.05
+NAMESPACE = "ebla-"  # DeploymentConfig.namespace begins so
+ROLES = ("master/", "journal/", "tablet-server/", "ledger-store/", "replication-worker/", "auditor/")
 UNREACHABLE, AWAY, MISSING = "unreachable", "away", "missing"
 
 
@@ -91,6 +93,14 @@ def named_actors(namespace: str) -> list[str]:
     """The addresses of the deployment's existing actors, in any state."""
     entries = ray.util.list_named_actors(all_namespaces=True)
     return sorted(entry["name"] for entry in entries if entry["namespace"] == namespace)
+
+
+def deployments() -> list[str]:
+    """The names of the deployments that have a role in this Ray cluster. Feeds and Spark sessions have actors in namespaces that
+    begin alike."""
+    entries = ray.util.list_named_actors(all_namespaces=True)
+    namespaces = {entry["namespace"] for entry in entries if entry["name"].startswith(ROLES)}
+    return sorted(each.removeprefix(NAMESPACE) for each in namespaces if each.startswith(NAMESPACE))
 
 
 def find_actor(namespace: str, address: str) -> Any | None:

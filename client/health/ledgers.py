@@ -32,14 +32,18 @@ NAMED_MAX = 5  # ledgers in one reason
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The stores that ever registered, the addresses of those whose hosts are being decommissioned, and the marked ledgers."""
+    """The stores that ever registered, the addresses of those whose hosts are being decommissioned, and the marked ledgers.
+    `unknown`: why something of it could not be read."""
 
     known: tuple[StoreInfo, ...] = ()
     leaving: tuple[str, ...] = ()
     ledgers: tuple[v.LedgerHealth, ...] = ()
+    unknown: str | None = None
 
 
 class _Asker:
+    unknown: str | None = None
+
     def __init__(self, network: Network, master: str, timeout_s: float) -> None:
         self._network = network
         self._master = master
@@ -50,7 +54,13 @@ class _Asker:
 
     async def get(self, path: str, kind: type[R]) -> R | None:
         found = await self._read(path, False)
-        return None if found.node is None else msgspec.msgpack.decode(found.data, type=kind)
+        if found.node is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(found.data, type=kind)
+        except msgspec.MsgspecError as error:  # the other nodes still count
+            self.unknown = self.unknown or f"the node {path} cannot be decoded: {error}"
+            return None
 
     async def _read(self, path: str, children: bool) -> NodeReply:
         request = NodeRequest(path, children)
@@ -58,19 +68,21 @@ class _Asker:
 
 
 async def registered(network: Network, master: str, timeout_s: float) -> Registered:
-    """Nothing if the master does not answer."""
+    """What the master answers, and why anything is missing."""
     asker = _Asker(network, master, timeout_s)
+    known: tuple[StoreInfo, ...] = ()
+    leaving: tuple[str, ...] = ()
+    ledgers: tuple[v.LedgerHealth, ...] = ()
     try:
         uuids = await asker.children(paths.KNOWN)
-        if not uuids:
-            return Registered()
         infos = await asyncio.gather(*(asker.get(f"{paths.KNOWN}/{uuid}", StoreInfo) for uuid in uuids))
         known = tuple(each for each in infos if each is not None)
-        found = await asker.get(paths.LEAVING, Leaving)
-        leaving = () if found is None else tuple(found.since_us)
-        return Registered(known, leaving, await _marked(asker, known, leaving))
-    except (EblaError, msgspec.MsgspecError):
-        return Registered()
+        if uuids and (found := await asker.get(paths.LEAVING, Leaving)) is not None:
+            leaving = tuple(found.since_us)
+        ledgers = await _marked(asker, known, leaving) if uuids else ()
+    except EblaError as error:
+        return Registered(known, leaving, ledgers, error.message)
+    return Registered(known, leaving, ledgers, asker.unknown)
 
 
 async def _marked(
@@ -106,10 +118,11 @@ async def _marked(
     return tuple(each for each in made if each is not None)
 
 
-def reasons_of_ledgers(ledgers: Sequence[v.LedgerHealth]) -> list[str]:
-    """One for each unrecoverable ledger, the first ones; and one for all others."""
+def reasons_of_ledgers(ledgers: Sequence[v.LedgerHealth], unknown: str | None = None) -> list[str]:
+    """One for each unrecoverable ledger, the first ones; and one for all others. `unknown`: why there may be more."""
     lost = [each for each in ledgers if each.status == v.UNRECOVERABLE]
-    reasons = [f"ledger {each.ledger} is {each.status}: {each.reason}" for each in lost[:NAMED_MAX]]
+    reasons = [f"ledgers not known: {unknown}"] if unknown else []
+    reasons += [f"ledger {each.ledger} is {each.status}: {each.reason}" for each in lost[:NAMED_MAX]]
     if len(lost) > NAMED_MAX:
         reasons.append(
             f"{count(len(lost) - NAMED_MAX, 'more ledger')} UNRECOVERABLE; see `ebla autorecovery status`"

@@ -102,6 +102,7 @@ async def survey(
         stored,
         repairs.leaving,
         repairs.ledgers,
+        repairs.unknown,
     )
 
 

@@ -60,7 +60,7 @@ def may_pass(health: v.ClusterHealth) -> bool:
         return True
     if any(store.status == v.UNREACHABLE for store in health.stores):
         return True
-    if any(ledger.status != v.UNRECOVERABLE for ledger in health.ledgers):
+    if health.ledgers_unknown or any(ledger.status != v.UNRECOVERABLE for ledger in health.ledgers):
         return True
     return any(
         tablet.status in (v.RECOVERING, v.CONSENSUS_MISMATCH, *v.OUT_OF_SERVICE)
@@ -90,7 +90,7 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
         *reasons_of(masters, journals),
         *_reasons_of_servers(servers),
         *reasons_of_stores(stores),
-        *reasons_of_ledgers(survey.ledgers),
+        *reasons_of_ledgers(survey.ledgers, survey.ledgers_unknown),
         *v.reasons_of_tables(tables),
     )
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
@@ -109,6 +109,7 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
         journals,
         stores,
         survey.ledgers,
+        survey.ledgers_unknown,
     )
 
 

@@ -113,7 +113,8 @@ class LedgerHealth(msgspec.Struct, frozen=True):
 
 class Survey(msgspec.Struct, frozen=True):
     """The answers of all roles, by address: `masters`, tablet servers (`states`) and journal nodes (`journals`). `writer`: the
-    active master's report of the journal nodes. `stores`: ledger stores, `leaving` those whose hosts are being decommissioned; `ledgers`: those that are marked for repair. `slots`: the addresses of all servers of the deployment, also of servers
+    active master's report of the journal nodes. `stores`: ledger stores, `leaving` those whose hosts are being decommissioned; `ledgers`: those that are marked for repair, and
+    `ledgers_unknown` why there may be more. `slots`: the addresses of all servers of the deployment, also of servers
     without a heartbeat since the master started."""
 
     masters: dict[str, MasterStatus | Unanswered]
@@ -126,6 +127,7 @@ class Survey(msgspec.Struct, frozen=True):
     stores: dict[str, StoreStatus | Unanswered] = {}
     leaving: tuple[str, ...] = ()
     ledgers: tuple[LedgerHealth, ...] = ()
+    ledgers_unknown: str | None = None
 
     @property
     def active(self) -> str | None:
@@ -307,6 +309,8 @@ class StoreHealth(msgspec.Struct, frozen=True):
 
 
 class ClusterHealth(msgspec.Struct, frozen=True):
+    """`ledgers_unknown`: why there may be more ledgers that are marked for repair."""
+
     status: str
     healthy: bool
     reasons: tuple[str, ...]
@@ -317,3 +321,4 @@ class ClusterHealth(msgspec.Struct, frozen=True):
     journals: tuple[JournalHealth, ...] = ()
     stores: tuple[StoreHealth, ...] = ()
     ledgers: tuple[LedgerHealth, ...] = ()
+    ledgers_unknown: str | None = None

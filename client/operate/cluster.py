@@ -18,7 +18,7 @@ from ebla.health.tablets import judge
 from ebla.health.verdicts import ClusterHealth, Survey, TabletHealth, Unanswered
 from ebla.operate.naming import Refused
 from ebla.operate.waiting import Deadline, Progress
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.transport.client import DeploymentClient
 from ebla.wording import brief
 
@@ -35,7 +35,8 @@ REASON_MAX = 60  # characters of a refusal that may pass; the last refusal is ra
 
 
 class Cluster:
-    """`slots`, `journals` and `stores`: the addresses of tablet servers, journal nodes and ledger stores that Ray knows."""
+    """`slots`, `journals`, `stores` and `repairers`: the addresses of tablet servers, journal nodes, ledger stores, and replication
+    workers and auditors that Ray knows."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Cluster:
         slots: Sequence[str],
         journals: Sequence[str] = (),
         stores: Sequence[str] = (),
+        repairers: Sequence[str] = (),
     ) -> None:
         self.client = client
         self.network = client.world.network
@@ -50,6 +52,7 @@ class Cluster:
         self.slots = tuple(slots)
         self.journals = tuple(journals)
         self.stores = tuple(stores)
+        self.repairers = tuple(repairers)
 
     @cached_property
     def database(self) -> Database:
@@ -73,7 +76,10 @@ class Cluster:
     async def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
     ) -> T:
-        return await self.network.call(address, method, message, reply, timeout_s)
+        try:
+            return await self.network.call(address, method, message, reply, timeout_s)
+        except UnicodeEncodeError as error:  # a word of the operator
+            raise InvalidArgument(f"{error.object!r} is not valid Unicode") from error
 
     async def ask(
         self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float

@@ -20,6 +20,7 @@ from ebla.actors.ledger.shared.survey import survey as repair_survey
 from ebla.actors.master.messages import DrainReply
 from ebla.actors.replication.configuration import names
 from ebla.operate import draining
+from ebla.operate.naming import Refused
 from ebla.operate.waiting import Progress, until
 from ebla.storage.errors import EblaError
 from ebla.wording import count, host_of
@@ -62,7 +63,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 async def decommission(cluster: Cluster, host: str, *, progress: Progress | None = None) -> State:
-    """Begin, or see how far it is. Raises NotFound if there is no such host."""
+    """Begin, or see how far it is. `host`: as `host_meant` has it. Raises NotFound if there is no such host."""
     return await _set(cluster, host, True, progress or Progress())
 
 
@@ -106,6 +107,21 @@ async def _set(cluster: Cluster, host: str, on: bool, progress: Progress) -> Sta
     return State(tablets, await stores_at(cluster, host))
 
 
+async def host_meant(cluster: Cluster, word: str, progress: Progress) -> str:
+    """The host that `word` names: by its name, or by address or uuid of its tablet server or of a ledger store there. A word that
+    names none is returned without the role. Raises Refused if it names several."""
+    known = await cluster.ledgers.registry.known()
+    addresses = [each.address for each in known if names(word, each.uuid, each.address)]
+    try:
+        addresses += [each.address for each in (await draining.ask(cluster, word, None, progress)).servers]
+    except NotFound:
+        pass  # no tablet server, or none that the master has heard of
+    hosts = list(dict.fromkeys(map(host_of, addresses)))
+    if len(hosts) > 1:
+        raise Refused(f"{word!r} may mean {' or '.join(hosts)}", hint="name one host by its whole name")
+    return hosts[0] if hosts else host_of(word)
+
+
 async def stores_at(cluster: Cluster, host: str) -> Stores | None:
     """The stores that ever registered from this host, and their ledgers."""
     registry = cluster.ledgers.registry
@@ -120,8 +136,7 @@ async def stores_at(cluster: Cluster, host: str) -> Stores | None:
 
 async def _addresses_at(cluster: Cluster, host: str) -> tuple[str, ...]:
     known = await cluster.ledgers.registry.known()
-    found = [each.address for each in known if names(host, each.uuid, each.address)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(each.address for each in known if host_of(each.address) == host))
 
 
 async def renewed(cluster: Cluster, stores: Stores) -> Stores:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ebla.health.verdicts import ReplicaHealth, TabletHealth
 
 TABLET_SERVER, JOURNAL_NODE, LEDGER_STORE = "tablet-server/", "journal/", "ledger-store/"
+REPAIRERS = ("replication-worker/", "auditor/")
 
 
 class Refused(EblaError):

@@ -17,7 +17,11 @@ from typer.testing import CliRunner
 
 import ebla
 from ebla import aio
+from ebla.actors.ledger.auditor.auditor import Auditor
+from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.store.store import LedgerStore
+from ebla.actors.ledger.worker.options import WorkerOptions
+from ebla.actors.ledger.worker.worker import ReplicationWorker
 from ebla.chaos.simulation.loop import run
 from ebla.cli.app import app
 from ebla.cli.frame import connection as seam
@@ -171,6 +175,14 @@ async def start_with_logs() -> tuple[LogStage, Cluster]:
     while len(await stage.db._logs.registry.stores()) < len(STORES):
         await asyncio.sleep(0.1)
     return stage, Cluster(stage.session, SERVERS, stores=STORES[:1])
+
+
+async def repaired(stage: LogStage) -> None:
+    """With an auditor and a worker."""
+    options = WorkerOptions(grace_s=3.0, backoff_s=2.0, look_s=1.0)
+    await stage.cluster.start("replication-worker/host-a", lambda world: ReplicationWorker(world, options))
+    auditor = AuditorOptions(delay_s=5.0, settle_s=1.0)
+    await stage.cluster.start("auditor/0", lambda world: Auditor(world, auditor))
 
 
 async def start_group() -> tuple[GroupStage, Cluster]:

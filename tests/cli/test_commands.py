@@ -18,6 +18,7 @@ import ebla as api
 from ebla.cli.app import app
 from ebla.errors import NotFound
 from ebla.transport.bridge import shortened
+from ebla.wording import command
 from tests.cli.stage import HOSTS, Cli, Stage
 
 CREATE = ("table", "create", "t", "-c", "k:int64", "-c", "v:string:null", "-k", "k")
@@ -247,6 +248,19 @@ def test_an_unknown_table_gets_a_suggestion(ebla: Cli, loaded: Cli) -> None:
         assert (outcome.status, outcome.out) == (1, "")
         assert "there is no table 'flight'; did you mean 'flights'?" in outcome.err
     assert "no tables yet" in ebla("table describe flight").err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("a b", "'a b'"), ("-x", "-- -x"), ("quo'te", """'quo'"'"'te'"""), ("plain", "plain")]
+)
+def test_a_command_in_a_message_can_be_run_as_it_stands(ebla: Cli, name: str, words: str) -> None:
+    async def named(stage: Stage) -> None:
+        await stage.table(name)
+
+    dropped = ebla("table drop -y --reserve 3d --", name, prepare=named)
+    assert f"`ebla table recall {words}` brings it back" in dropped.out, dropped.err
+    assert f"`ebla log create {words}`" in ebla("log describe --", name).err
+    assert command("table scan", "-x", options="--where ...") == "`ebla table scan --where ... -- -x`"
 
 
 def test_a_drop_needs_a_yes(loaded: Cli) -> None:

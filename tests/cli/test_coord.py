@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
 
+import pytest
+
 from ebla.actors.coordination.messages import OpenSessionRequest, SessionReply
 from ebla.actors.coordination.service import OVERDUE_S
 from ebla.coordination.awaited import Session
+from ebla.errors import EblaError
 from ebla.options import MASTER
-from tests.cli.stage import Act, Cli, Stage
+from tests.cli.stage import Act, Cli, LogStage, Stage
 
 
 async def some_nodes(stage: Stage) -> None:
@@ -44,6 +47,7 @@ def test_get_shows_text_as_text_and_bytes_as_bytes(ebla: Cli) -> None:
 def test_a_missing_node_is_an_error_with_the_next_step(ebla: Cli) -> None:
     missing = ebla("coord get /config/none", prepare=some_nodes)
     missing.require(1, "there is no node /config/none; see `ebla coord ls /config`")
+    assert "`ebla coord ls '/a b'`" in ebla("coord get", "/a b/none").err
     assert "--create creates it" in ebla("coord set /none x").err
     assert ebla("coord ls nowhere").status == 2
 
@@ -80,6 +84,48 @@ def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli) -> None
         assert root.seen is None or "/config/deep/er" in root.seen
     right = ebla("coord rm /config -r -y --version 1 --json", prepare=some_nodes)
     assert right.json["deleted"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "lost"),
+    [
+        ("rm", "/ebla/logs/events", "this log with all of its records"),
+        ("rm -r", "/ebla/ledgers", "every log with all of its records"),
+        ("rm -r", "/ebla", "every log with all of its records"),
+        ("set", "/ebla/logs/events", "this log with all of its records"),
+    ],
+)
+def test_a_node_of_ebla_itself_is_changed_only_by_force_and_after_a_question(
+    logged: Cli, words: str, path: str, lost: str
+) -> None:
+    async def log_left(stage: LogStage) -> bool:
+        try:
+            await stage.db.log("events")
+            return len([each async for each in (await stage.db.log("events")).read()]) == 5
+        except EblaError:
+            return False
+
+    data = ["x"] if words == "set" else []
+    refused = logged(f"coord {words} -y", path, *data, after=log_left)
+    refused.require(1, f"{path} is ebla's own, and a change by hand may lose {lost}")
+    assert "`ebla log delete`" in refused.err and "--force" in refused.err and refused.seen is not False
+    asked = logged(f"coord {words} --force", path, *data, after=log_left)
+    asked.require(1, f"loses {lost}, for good")
+    assert asked.seen is True
+    forced = logged(f"coord {words} --force -y", path, *data, after=log_left)
+    assert (forced.status, forced.seen) == (0, False), forced.err
+
+
+def test_a_node_whose_name_only_begins_like_one_of_ebla_is_the_users(ebla: Cli) -> None:
+    assert ebla("coord set /eblas x --create").status == 0
+
+
+def test_set_takes_bytes_that_are_no_text(ebla: Cli) -> None:
+    async def data(stage: Stage) -> bytes:
+        return (await stage.db.coordination.get("/config")).data
+
+    done = ebla("coord set /config", "a\udcff", prepare=some_nodes, after=data)
+    assert (done.status, done.seen) == (0, b"a\xff"), done.err
 
 
 def test_rm_in_several_changes_meets_concurrent_changes(ebla: Cli) -> None:

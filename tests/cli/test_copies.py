@@ -225,6 +225,19 @@ def test_quarantine_ids_are_short_and_beginnings_of_them_are_accepted(toys: Toys
     several.require(1, "'abab' may mean abababab-210840 or abababab-220840")
 
 
+async def one_silent(stage: RepairStage) -> None:
+    await some_kept(stage)
+    stage.cluster.crash("tablet-server/c")
+
+
+def test_a_purge_names_the_servers_that_keep_their_entries_because_they_do_not_answer(toys: Toys) -> None:
+    for words, status, purged in (("--all", 1, 2), ("aaaa1111-1", 0, 1)):
+        done = toys(*QUARANTINE, "purge", words, "-y", prepare=one_silent)
+        assert (done.status, "  c does not answer: " in done.out) == (status, True), done.out + done.err
+        document = toys(*QUARANTINE, "purge", words, "-y", "--json", prepare=one_silent).json
+        assert (len(document["purged"]), list(document["silent"])) == (purged, ["tablet-server/c"])
+
+
 async def much_kept(stage: RepairStage) -> None:
     stage.of("b").quarantine[:] = [entry("aaaa1111-1", bytes=3 << 30)]
 

@@ -7,25 +7,17 @@ from typing import Any
 
 import pytest
 
-from ebla.actors.ledger.auditor.auditor import Auditor
-from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.repairs import Repairs
-from ebla.actors.ledger.worker.options import WorkerOptions
-from ebla.actors.ledger.worker.worker import ReplicationWorker
+from ebla.actors.master.messages import ForgetReply, ForgetRequest
+from ebla.errors import TimedOut
+from ebla.operate.cluster import Cluster
 from ebla.placement import launch
-from tests.cli.stage import STORES, Cli, LogStage, start_with_logs
+from tests.cli.stage import SERVERS, STORES, Cli, LogStage, repaired, start_with_logs
 
 HOST = "host-d"  # it has a ledger store and no tablet server
 STORE = f"ledger-store/{HOST}"
-
-
-async def repaired(stage: LogStage) -> None:
-    """With an auditor and a worker."""
-    options = WorkerOptions(grace_s=3.0, backoff_s=2.0, look_s=1.0)
-    await stage.cluster.start("replication-worker/host-a", lambda world: ReplicationWorker(world, options))
-    auditor = AuditorOptions(delay_s=5.0, settle_s=1.0)
-    await stage.cluster.start("auditor/0", lambda world: Auditor(world, auditor))
 
 
 async def on_four(stage: LogStage) -> None:
@@ -85,6 +77,27 @@ def test_a_host_is_decommissioned_and_the_undo_ends_that(three: Cli, monkeypatch
     assert back.seen[1] == []
     three("nodes decommission nowhere").require(1, "there is no server 'nowhere'")
     three(f"nodes decommission {HOST} --off --wait").require(2, "there is nothing to wait for")
+
+
+def uuid_of(ebla: Cli, host: str, **more: Any) -> str:
+    nodes = ebla("nodes --json", **more).json["nodes"]
+    return str(next(each["uuid"] for each in nodes if each["address"] == f"tablet-server/{host}"))
+
+
+def test_a_host_that_is_named_by_its_server_or_its_store_is_decommissioned_with_both(three: Cli) -> None:
+    for word in ("tablet-server/host-a", uuid_of(three, "host-a"), "ledger-store/host-a"):
+        begun = three(f"nodes decommission {word} --json").json
+        assert begun["ledgers"]["addresses"] == ["ledger-store/host-a"] and begun["ledgers"]["leaving"]
+        assert [each["address"] for each in begun["tablets"]["servers"]] == ["tablet-server/host-a"]
+
+
+def test_a_word_that_may_mean_several_hosts_decommissions_none(
+    three: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebla.operate.decommissioning.names", lambda word, uuid, address: word == "host")
+    refused = three("nodes decommission host", after=names_of)
+    refused.require(1, "'host' may mean host-")
+    assert refused.seen[1] == []
 
 
 def test_a_decommission_moves_tablets_too_and_names_both_that_cannot_move(four: Cli) -> None:
@@ -163,6 +176,41 @@ def test_an_unrecoverable_ledger_is_named_with_its_entries_and_stores(stored: Cl
     assert (ledger["status"], ledger["entries"]) == ("UNRECOVERABLE", [[0, 4]])
 
 
+@pytest.mark.parametrize("command", ["check", "status"])
+def test_a_deployment_whose_ledgers_are_not_known_is_not_called_healthy(
+    logged: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    async def silent(*given: object) -> None:
+        raise TimedOut("read_node at master/0: no answer within 5 s")
+
+    monkeypatch.setattr("ebla.health.ledgers._Asker._read", silent)
+    monkeypatch.setattr("ebla.cli.nodes.deployment.reach", lambda ui: "127.0.0.1:6379")
+    up = launch.StatusReport(
+        "ebla", "", launch.Survey(()), {}, (launch.RoleStatus("master/0", "", "running"),)
+    )
+    monkeypatch.setattr(launch, "status", lambda name: up)
+    shown = logged(command)
+    assert shown.status == 1 and "DEGRADED: " in shown.text
+    assert "ledgers not known: read_node at master/0: no answer within 5 s" in shown.text
+    assert "next: `ebla autorecovery status`" in shown.text
+    assert "no answer" in logged("check --json").json["ledgers_unknown"]
+
+
+def test_a_mark_that_cannot_be_decoded_is_reported_and_hides_no_other(logged: Cli) -> None:
+    async def prepare(stage: LogStage) -> None:
+        await stage.log()
+        registry = stage.db._logs.registry
+        (ledger,) = await registry.list()
+        store = (await registry.read(ledger)).segments[0].stores[0]
+        await registry.mark(ledger, store)
+        session = await stage.db.session(30.0)
+        await session.create(paths.of_mark(999), b"\xff", parents=True)
+
+    checked = logged("check", prepare=prepare)
+    assert checked.status == 1 and "UNDER_REPLICATED" in checked.text
+    assert f"ledgers not known: the node {paths.of_mark(999)} cannot be decoded" in checked.text
+
+
 # -- a lost host ---------------------------------------------------------------------------------------------
 
 
@@ -228,6 +276,28 @@ def test_a_lost_store_is_forgotten_when_its_ledgers_have_moved(stored: Cli, ende
         HOST
         not in stored("nodes", prepare=forgotten).text + stored("autorecovery status", prepare=forgotten).text
     )
+
+
+def test_a_lost_host_with_ledgers_is_not_forgotten_by_the_uuid_of_its_server(
+    stored: Cli, ended: list[str]
+) -> None:
+    async def lost(stage: LogStage) -> None:
+        await on_host(stage, "host-a", "host-b", "host-c")
+        stage.cluster.crash("tablet-server/host-a")
+        stage.cluster.crash("ledger-store/host-a")
+        await asyncio.sleep(60.0)
+
+    async def interrupted(stage: LogStage) -> None:
+        """The server is forgotten already, and its store is not."""
+        await lost(stage)
+        cluster = Cluster(stage.session, SERVERS)
+        await cluster.persist("forget_server", ForgetRequest("host-a"), ForgetReply, 30.0)
+
+    uuid = uuid_of(stored, "host-a", prepare=lost)
+    for prepare, word in ((lost, uuid), (lost, "ledger-store/host-a"), (interrupted, uuid)):
+        refused = stored(f"nodes forget {word}", prepare=prepare, after=known)
+        refused.require(1, "1 ledger still needs host-a (ledger ")
+        assert "ledger-store/host-a" in refused.seen and not ended
 
 
 def test_a_loss_is_accepted_and_the_ledger_goes_on_without_the_entries(stored: Cli, ended: list[str]) -> None:

@@ -169,6 +169,12 @@ def test_words_are_appended_as_records(logged: Cli) -> None:
     logged("log append other x").require(1, "there is no log 'other'")
 
 
+def test_bytes_that_are_no_text_are_appended_as_they_are_typed(logged: Cli) -> None:
+    done = logged("log append events", "\udcffa", "n\u00e4", after=contents)
+    assert done.status == 0, done.err
+    assert done.seen[-2:] == [b"\xffa", "n\u00e4".encode()]
+
+
 def test_lines_of_standard_input_are_appended_as_records(
     logged: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

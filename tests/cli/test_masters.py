@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +12,11 @@ from msgspec.structs import replace
 from ebla import figure_docs
 from ebla.actors.journal import records
 from ebla.actors.journal.messages import Done, RejoinRequest
+from ebla.cli.frame import connection as seam
+from ebla.cli.frame.ui import Common, Ui
+from ebla.operate.cluster import Cluster
 from ebla.storage.environment import Put
-from tests.cli.stage import Act, Cli, terminal
+from tests.cli.stage import SERVERS, STORES, Act, Cli, LogStage, repaired, start_with_logs, terminal
 from tests.master.group_stage import GroupStage
 
 
@@ -359,7 +363,50 @@ def test_a_role_without_an_answer_is_shown_with_the_reason(several: Cli) -> None
     assert answered == {"journal/0": True, "journal/1": False, "journal/2": True}
     silent = document["roles"][1]
     assert [(figure["name"], figure["value"]) for figure in silent["figures"]] == [("role_running", 0)]
-    assert "  no answer: " in several("metrics journal/1", prepare=one_node_down).out
+    shown = several("metrics journal/1", prepare=one_node_down)
+    assert "  no answer: " in shown.out and shown.status == 1
+    assert several("metrics journal/2", prepare=one_node_down).status == 0
+
+
+def test_workers_and_auditors_report_their_figures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start() -> tuple[LogStage, Cluster]:
+        stage, _ = await start_with_logs()
+        repairers = ("auditor/0", "replication-worker/host-a")
+        return stage, Cluster(stage.session, SERVERS, stores=STORES, repairers=repairers)
+
+    ebla = Cli(monkeypatch, start, prepare=repaired)
+    every = ebla("metrics --json")
+    assert [each["role"] for each in every.json["roles"]][-2:] == ["auditor/0", "replication-worker/host-a"]
+    assert every.status == 0 and all(each["figures"] for each in every.json["roles"])
+    assert "repair_marked" in ebla("metrics replication-worker").out
+    assert "audit_elected" in ebla("metrics auditor/0").out
+
+
+def test_a_connection_names_the_roles_that_ray_knows_by_their_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = (
+        "auditor/0",
+        "journal/0",
+        "ledger-store/a",
+        "master/0",
+        "replication-worker/a",
+        "tablet-server/a",
+    )
+    client = SimpleNamespace(
+        world=SimpleNamespace(network=None), master=SimpleNamespace(addresses=()), close=lambda: None
+    )
+    monkeypatch.setattr(seam, "reach", lambda ui: "")
+    monkeypatch.setattr("ebla.deployment.reach", lambda name, address: SimpleNamespace(roles=roles))
+    monkeypatch.setattr("ebla.deployment.make_client", lambda *given: client)
+
+    async def kinds(cluster: Cluster) -> list[tuple[str, ...]]:
+        return [cluster.slots, cluster.journals, cluster.stores, cluster.repairers]
+
+    assert seam.connected(Ui(Common()), kinds) == [
+        ("tablet-server/a",),
+        ("journal/0",),
+        ("ledger-store/a",),
+        ("auditor/0", "replication-worker/a"),
+    ]
 
 
 def test_an_unknown_role_is_refused_with_the_known_ones(ebla: Cli) -> None:

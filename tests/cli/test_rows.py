@@ -146,6 +146,17 @@ def test_rows_are_one_json_document(loaded: Cli) -> None:
     assert sorted(row["carrier"] for row in document["rows"]) == ["AA", "UA"]
 
 
+def test_only_a_table_for_people_ends_after_50_rows(ebla: Cli) -> None:
+    async def many(stage: Stage) -> None:
+        table = await stage.table("many")
+        await table.upsert([{**ROWS[0], "carrier": "ZZ", "flight": number} for number in range(100)])
+
+    shown = ebla("table scan many", prepare=many)
+    assert len(shown.lines) == 51 and "50 rows, perhaps not all" in shown.err
+    assert ebla("table scan many --json", prepare=many).json["count"] == 100 + len(ROWS)
+    assert ebla("table scan many --json --limit 7", prepare=many).json["count"] == 7
+
+
 def test_rows_go_to_stdout_as_csv_and_as_json_lines(loaded: Cli) -> None:
     csv = loaded("table scan flights -f csv --limit 3")
     assert csv.lines[0] == '"carrier","flight","distance","at"'

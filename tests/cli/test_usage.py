@@ -28,6 +28,11 @@ def test_a_value_that_does_not_fit_is_refused_in_plain_words(ebla: Cli, words: s
     assert ebla(f"{words} --json").json["error"]["message"] == message
 
 
+def test_a_name_that_is_no_text_is_refused_in_plain_words(ebla: Cli) -> None:
+    for command in ("nodes drain", "nodes decommission", "nodes forget", "log describe", "coord get"):
+        ebla(command, "/\udcff" if "coord" in command else "\udcff").require(2, "is not valid Unicode")
+
+
 def test_an_option_without_its_value_names_the_help_of_its_command(ebla: Cli) -> None:
     refused = ebla("up --slot")
     refused.require(2, "Option '--slot' requires an argument.")

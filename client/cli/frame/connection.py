@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ebla.cli.frame import completion
 from ebla.cli.frame.ui import NAME, Ui
 from ebla.errors import EblaError, NoCluster
-from ebla.operate.naming import JOURNAL_NODE, LEDGER_STORE, TABLET_SERVER
+from ebla.operate.naming import JOURNAL_NODE, LEDGER_STORE, REPAIRERS, TABLET_SERVER
 from ebla.wording import brief
 
 if TYPE_CHECKING:
@@ -64,11 +64,9 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         there = deployment.reach(name, None).roles
         client = deployment.make_client(name, not ui.silent, there)
         try:
-            servers, journals, stores = (
-                [each for each in there if each.startswith(role)]
-                for role in (TABLET_SERVER, JOURNAL_NODE, LEDGER_STORE)
-            )
-            return await work(Cluster(client, servers, journals, stores))
+            kinds = (TABLET_SERVER, JOURNAL_NODE, LEDGER_STORE, REPAIRERS)
+            found = ([each for each in there if each.startswith(kind)] for kind in kinds)
+            return await work(Cluster(client, *found))
         finally:
             client.close()
 

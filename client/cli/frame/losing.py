@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from ebla.cli.frame.ui import Ui
@@ -23,7 +24,7 @@ def confirm_loss(
     if ui.json or not ui.interactive:
         raise Refused(
             "acknowledged writes may be lost, and there is no terminal for a confirmation",
-            hint=f"add --yes-i-lose-data {name}",
+            hint=f"add --yes-i-lose-data {shlex.quote(name)}",
         )
     if ui.ask(f"Type the {thing}'s {called} to continue: ") != name:
         raise Refused(f"this is not the {thing}'s {called.removeprefix('whole ')}; nothing was changed")

@@ -4,12 +4,14 @@ the commands that start them again, and the names that completion offers.
     ~/.ebla/data-dirs.json      deployment name -> data_dir of the last `ebla up`
     ~/.ebla/up-commands.json    deployment name -> the command that starts what the last `ebla up` started
     ~/.ebla/names.json          deployment name -> names of its tables and of its logs
+    ~/.ebla/places.lock         held while one of them is replaced
 
 A data directory here is only a default: deployment.json in the directory itself takes precedence.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import msgspec
 from ebla.placement.config import default_data_dir
 
 DATA_DIRS, UP_COMMANDS, NAMES = "data-dirs.json", "up-commands.json", "names.json"
+LOCK = "places.lock"
 TYPES: dict[str, Any] = {
     DATA_DIRS: dict[str, str],
     UP_COMMANDS: dict[str, str],
@@ -70,11 +73,12 @@ def remember_names(name: str, found: dict[str, list[str]]) -> None:
 
 
 def _write(file: str, name: str, value: Any) -> None:
-    found = _read(file)
-    if found.get(name) == value:
+    if _read(file).get(name) == value:
         return
     path = Path.home() / ".ebla" / file
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode({**found, name: value})))
-    os.replace(partial, path)
+    with open(path.with_name(LOCK), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another command may remember something at the same time
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode({**_read(file), name: value})))
+        os.replace(partial, path)

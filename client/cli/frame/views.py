@@ -78,7 +78,7 @@ def _well(stores: Sequence[StoreHealth]) -> int:
 
 def _next(health: ClusterHealth) -> str:
     """The advice to an operator. Ledgers that are repaired need nothing, and a role that does not answer comes first."""
-    if health.status == "DEGRADED" and health.ledgers:
+    if health.status == "DEGRADED" and (health.ledgers or health.ledgers_unknown):
         roles = (health.stores, health.masters, health.journals, health.servers)
         if all(each.status in ("HEALTHY", "STOPPED") for kind in roles for each in kind):
             return "`ebla autorecovery status` shows the repairs, and what they wait for"

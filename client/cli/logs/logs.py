@@ -14,7 +14,7 @@ from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import Yes, argument, option
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Shown, Ui
-from ebla.wording import count, host_of, number, short, size
+from ebla.wording import command, count, host_of, number, short, size
 
 if TYPE_CHECKING:
     from ebla.log.awaited import Log
@@ -61,7 +61,8 @@ def named(name: str) -> Iterator[None]:
         yield
     except NotFound as error:
         raise NotFound(
-            f"there is no log {name!r}; see `ebla log list`, or make it: `ebla log create {name}`", what="log"
+            f"there is no log {name!r}; see `ebla log list`, or make it: {command('log create', name)}",
+            what="log",
         ) from error
 
 
@@ -104,7 +105,8 @@ async def create(
         await cluster.database.create_log(name, **given)
     except AlreadyPresent as error:
         raise AlreadyPresent(
-            f"there is a log {name!r} with other settings; `ebla log describe {name}` shows them", what="log"
+            f"there is a log {name!r} with other settings; {command('log describe', name)} shows them",
+            what="log",
         ) from error
     state = await state_of(cluster.ledgers, name)
     document = {"created": made, "log": document_of(state, {})}

@@ -74,7 +74,7 @@ async def append(
 
 async def _records(ui: Ui, text: list[str] | None) -> AsyncIterator[list[bytes]]:
     if text:
-        yield [each.encode() for each in text]
+        yield [each.encode(errors="surrogateescape") for each in text]  # any bytes
         return
     from ebla.cli.logs import stdin
 

@@ -10,7 +10,8 @@ from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import Yes, argument, option
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Shown, Ui
-from ebla.wording import age, brief, count, short, size
+from ebla.operate.naming import Refused
+from ebla.wording import age, brief, command, count, short, size
 
 if TYPE_CHECKING:
     from ebla.coordination.awaited import Node, Session
@@ -22,8 +23,19 @@ ROOT = "/"
 DELETED_TOGETHER = 99  # a change has 100 operations at most, and one of them compares the version
 ATTEMPTS_MAX = 20
 
+OWN = "/ebla"  # below it ebla keeps its logs, see actors/ledger/shared/paths.py
+LOST = {
+    f"{OWN}/logs/": "this log with all of its records",
+    f"{OWN}/ledgers/": "this ledger with all of its records",
+    f"{OWN}/stores/": "what ebla knows of ledger stores",
+    f"{OWN}/repair/": "what ebla knows of the repair of ledgers",
+    f"{OWN}/": "every log with all of its records",
+}
+
 Path = Annotated[str, argument("PATH", "The node, such as /jobs/report.")]
 Version = Annotated[int | None, option("--version N", "Only if the node still has this version.", min=1)]
+
+Force = Annotated[bool, option("--force", f"Also a node of ebla itself, at or below {OWN}.")]
 
 
 async def ls(
@@ -87,11 +99,12 @@ async def _node(cluster: Cluster, path: str) -> Node:
     node = await cluster.database.coordination.get(path)
     if node is None:
         above = path.rpartition("/")[0] or ROOT
-        raise NotFound(f"there is no node {path}; see `ebla coord ls {above}`", what=path)
+        raise NotFound(f"there is no node {path}; see {command('coord ls', above)}", what=path)
     return node
 
 
 async def put(
+    ui: Ui,
     cluster: Cluster,
     path: Path,
     data: Annotated[str, argument("DATA", "The new data, as text.")],
@@ -99,10 +112,15 @@ async def put(
     create: Annotated[
         bool, option("--create", "Create the node, and the nodes above it, if it is missing.")
     ] = False,
+    force: Force = False,
+    yes: Yes = False,
 ) -> Shown:
     """Set the data of a node."""
+    if lost := _lost(path, force):
+        ui.confirm(f"Set the data of {path}? With other data than ebla's this loses {lost}, for good.", yes)
     async with await _session(cluster) as session:
-        made, new = await _put(session, path, data.encode(), version, create)
+        # An argument that is not valid text stands for the bytes that were typed.
+        made, new = await _put(session, path, data.encode(errors="surrogateescape"), version, create)
     document = {"path": path, "created": made, "version": new}
     return document, f"{'created' if made else 'set'} {path}: version {new}"
 
@@ -124,6 +142,20 @@ async def _put(
             continue  # another client has created it meanwhile
 
 
+def _lost(path: str, force: bool) -> str | None:
+    """What a change of one of ebla's own nodes loses; None of another node. Raises Refused without `force`."""
+    lost = (
+        LOST[f"{OWN}/"] if path == OWN else next((LOST[each] for each in LOST if path.startswith(each)), None)
+    )
+    if lost is not None and not force:
+        raise Refused(
+            f"{path} is ebla's own, and a change by hand may lose {lost}; nothing was changed",
+            hint="`ebla log delete`, `ebla autorecovery` and `ebla nodes forget` change logs, repairs and stores; --force changes "
+            "the node all the same",
+        )
+    return lost
+
+
 def rm(
     ui: Ui,
     path: Path,
@@ -131,6 +163,7 @@ def rm(
     recursive: Annotated[
         bool, option("-r --recursive", "Also delete every node below it, deepest first.")
     ] = False,
+    force: Force = False,
     yes: Yes = False,
 ) -> Shown:
     """Delete a node. This may release a lock or end a membership.
@@ -143,10 +176,15 @@ def rm(
     if path == ROOT:
         raise InvalidArgument("the root cannot be deleted; name a node below it, see `ebla coord ls`")
 
+    lost = _lost(path, force)
+
     async def work(cluster: Cluster) -> int:
         node = await _node(cluster, path)
-        if recursive and node.children:
-            ui.confirm(f"Delete {path} and everything below it?", yes)
+        below = " and everything below it" if recursive and node.children else ""
+        if lost:
+            ui.confirm(f"Delete {path}{below}? This loses {lost}, for good.", yes)
+        elif below:
+            ui.confirm(f"Delete {path}{below}?", yes)
         async with await _session(cluster) as session:
             if recursive:
                 return await _delete_tree(session, path, version)

@@ -20,7 +20,7 @@ STAY = "a decommission moves tablets and ledgers only"
 
 def decommission(
     ui: Ui,
-    host: Host,
+    name: Host,
     off: Annotated[bool, option("--off", "End it: the host may have replicas and ledgers again.")] = False,
     wait: Annotated[
         bool, option("-w --wait", "Return when the host has neither replicas nor ledgers.")
@@ -44,6 +44,7 @@ def decommission(
     async def work(cluster: Cluster) -> tuple[State, dict[str, list[str]]]:
         from ebla.operate import decommissioning, draining
 
+        host = await decommissioning.host_meant(cluster, name, progress)
         if off:
             return await decommissioning.undo(cluster, host, progress), {}
         begun = await decommissioning.decommission(cluster, host, progress=progress)

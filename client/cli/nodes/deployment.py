@@ -20,7 +20,15 @@ from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import NAME, Ui
 from ebla.cli.nodes.local import document as document_of
-from ebla.cli.nodes.local import exposure, failure_remembered, local_cluster, require_room, undone_on_failure
+from ebla.cli.nodes.local import (
+    exposure,
+    failure_remembered,
+    is_meant,
+    local_cluster,
+    require_room,
+    undone_on_failure,
+    wanted,
+)
 from ebla.storage.errors import add_note
 from ebla.wording import age, count, host_of
 
@@ -232,7 +240,7 @@ def _up_command(name: str, address: str | None, local: LocalCluster | None = Non
         words += [] if default else ["--auth", mode]
         words += [] if settings.num_cpus == CPUS else ["--cpus", str(settings.num_cpus)]
         words += [] if settings.dashboard else ["--no-dashboard"]
-    words += [] if address is None else ["--address", address]
+    words += [] if address is None or local is not None else ["--address", address]
     data = places.data_dir(name)
     words += [] if data == default_data_dir(name) else ["--data-dir", data]
     return shlex.join(words if name == NAME else [*words, "--name", name])
@@ -269,7 +277,7 @@ def down(
         float, option("--timeout SECONDS", "Longest wait; then the other roles are killed.", min=1)
     ] = 60.0,
 ) -> None:
-    """Stop ebla and the local Ray cluster, if there is one. The data stays."""
+    """Stop ebla and its local Ray cluster, if it runs in one. The data stays."""
     quiet.before_ray(ui.verbose)
     from ebla.cli.frame import places
     from ebla.placement.connection import disconnect_ray, local_directory
@@ -277,14 +285,15 @@ def down(
     from ebla.placement.local.cluster import LocalCluster
 
     name = name_of(ui)
-    found = None if ui.common.address else LocalCluster.find(local_directory())
+    found = LocalCluster.find(local_directory())
+    found = found if found is not None and is_meant(ui, found) else None
     what = f"Stop deployment {name}" + (" and the local Ray cluster" if found is not None else "")
     ui.confirm(f"{what}? The data stays.", yes)
     with ui.working(f"down {name}") as progress:
         report = None
         if found is None or found.running:
             report = _down(ui, name, timeout, progress, found is None)
-        others = _others(ui, name) if report is not None and found is not None else []
+        others = _others(name) if report is not None and found is not None else []
         again: str | None = _up_command(name, ui.common.address, found if not others else None)
         if found is None and report is None:
             again = places.up_command(name) or (again if Path(places.data_dir(name)).exists() else None)
@@ -293,7 +302,7 @@ def down(
             progress.step("ending the local Ray cluster")
             found.stop()
     places.remember_names(name, {})
-    if ui.common.address is None:
+    if found is not None or wanted(ui) is None:
         failure.forget(local_directory())
     ended = found is not None and not others
     data = places.data_dir(name)
@@ -318,7 +327,7 @@ def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: boo
     try:
         reach(ui)
     except NoCluster:
-        if anywhere and ui.common.address is None and "RAY_ADDRESS" not in os.environ:
+        if anywhere and wanted(ui) is None:
             return None
         raise
     from ebla.placement import launch
@@ -330,12 +339,11 @@ def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: boo
         raise
 
 
-def _others(ui: Ui, name: str) -> list[str]:
-    """Further deployments in the same Ray cluster."""
-    from ebla.cli.frame import places
-    from ebla.placement import launch
+def _others(name: str) -> list[str]:
+    """Further deployments in the same Ray cluster, also those of other users."""
+    from ebla.placement.asking import deployments
 
-    return [other for other in places.known() if other != name and launch.status(other).roles]
+    return [other for other in deployments() if other != name]
 
 
 def _down_parts(

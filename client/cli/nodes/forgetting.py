@@ -73,7 +73,7 @@ async def _forget(
     ui: Ui,
     cluster: Cluster,
     progress: Progress,
-    host: str,
+    word: str,
     accept_loss: bool,
     yes: str | None,
     timeout: float,
@@ -81,9 +81,10 @@ async def _forget(
     from ebla.actors.master.messages import ForgetReply, ForgetRequest
     from ebla.operate import decommissioning, forgetting
 
-    address = host if host.startswith(TABLET_SERVER) else TABLET_SERVER + host
+    host = await decommissioning.host_meant(cluster, word, progress)
+    address = TABLET_SERVER + host
     await _require_silence(cluster, address)
-    stores = await decommissioning.stores_at(cluster, host.removeprefix(TABLET_SERVER))
+    stores = await decommissioning.stores_at(cluster, host)
     lost: list[Loss] = []
     if stores is not None:
         await forgetting.require_silence(cluster, stores, timeout, progress)
@@ -105,6 +106,9 @@ async def _forget(
             raise
         # The master never had a heartbeat from it, and no tablet a replica there.
         reply = ForgetReply(address, ())
+    if host_of(reply.address) != host:
+        # `word` is the uuid of a server that was forgotten before its stores were.
+        return await _forget(ui, cluster, progress, host_of(reply.address), accept_loss, yes, timeout)
     if stores is not None:
         await forgetting.forget(cluster, stores)
     return reply, stores, lost

@@ -32,7 +32,7 @@ def local_cluster(
     progress: Progress,
 ) -> tuple[LocalCluster | None, list[str]]:
     """The local cluster, started if `nodes` is given, and the nodes that this call has started. Nodes that have ended are started
-    again, unless another Ray cluster is used."""
+    again. None if another Ray cluster is used."""
     from ebla.placement.connection import local_directory
     from ebla.placement.local.cluster import LocalCluster
 
@@ -40,10 +40,10 @@ def local_cluster(
     found = LocalCluster.find(directory, progress.step)
     running = found if found is not None and found.running else None
     if nodes is None:
-        used = running is not None and _wanted(ui) in (None, running.address)
-        return running, _back(running, timeout_s, progress) if running is not None and used else []
-    if ui.common.address is not None:
-        raise Usage("--local starts its own cluster; leave out --address", option="--local")
+        if running is None or not is_meant(ui, running):
+            return None, []
+        return running, _back(running, timeout_s, progress)
+    _require_no_other(ui, running)
     if running is None:
         started = LocalCluster.start(
             nodes,
@@ -70,8 +70,27 @@ def local_cluster(
     return running, _back(running, timeout_s, progress)
 
 
-def _wanted(ui: Ui) -> str | None:
-    return ui.common.address or os.environ.get("RAY_ADDRESS")
+def wanted(ui: Ui) -> str | None:
+    """The address that --address or RAY_ADDRESS names."""
+    return ui.common.address or os.environ.get("RAY_ADDRESS") or None
+
+
+def is_meant(ui: Ui, local: LocalCluster) -> bool:
+    """Whether commands go to this local cluster: unless --address or RAY_ADDRESS names another one."""
+    return wanted(ui) in (None, local.state.address)
+
+
+def _require_no_other(ui: Ui, running: LocalCluster | None) -> None:
+    """Refuse --local beside another address: this command and later ones would go there, not to the local cluster."""
+    if ui.common.address is not None:
+        raise Usage("--local starts its own cluster; leave out --address", option="--local")
+    named = wanted(ui)
+    if named is not None and (running is None or not is_meant(ui, running)):
+        raise Usage(
+            f"--local starts its own cluster, but RAY_ADDRESS names {named}, and every command would go there",
+            option="--local",
+            hint="`unset RAY_ADDRESS`, then run the command again",
+        )
 
 
 def _back(running: LocalCluster, timeout_s: float, progress: Progress) -> list[str]:

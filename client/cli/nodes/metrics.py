@@ -9,8 +9,9 @@ import typer
 
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import argument, option
+from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Shown, Ui
+from ebla.cli.frame.ui import Ui
 from ebla.operate.naming import Refused
 from ebla.wording import brief, size
 
@@ -37,13 +38,13 @@ def metrics(
     dashboard: Annotated[
         bool, option("--dashboard", "Print a dashboard for Grafana instead; needs no cluster.")
     ] = False,
-) -> Shown | None:
-    """Show the figures of every role, as Ray exports them to Prometheus."""
+) -> None:
+    """Show the figures of every role, as Ray exports them to Prometheus. Exit status 1: a role gave no answer."""
     if dashboard:
         from ebla import figure_docs
 
         typer.echo(figure_docs.dashboard(), nl=False)
-        return None
+        return
     roles = within(ui, lambda cluster: _read(cluster, role))
     parts: list[Any] = []
     for each in roles:
@@ -56,7 +57,9 @@ def metrics(
             for figure in each.figures
         ]
         parts.append(listing(("  FIGURE", "OF", "VALUE>", "UNIT"), rows))
-    return {"roles": roles}, *parts
+    ui.show({"roles": roles}, *parts)
+    if any(each.error is not None for each in roles):
+        raise typer.Exit(FAILED)
 
 
 async def _read(cluster: Cluster, wanted: str | None) -> list[RoleFigures]:
@@ -66,7 +69,8 @@ async def _read(cluster: Cluster, wanted: str | None) -> list[RoleFigures]:
     from ebla.health.verdicts import Unanswered
 
     seen = await cluster.survey(tables=())
-    roles = list(dict.fromkeys([*seen.masters, *seen.journals, *sorted(seen.states), *seen.stores]))
+    known = [*seen.masters, *seen.journals, *sorted(seen.states), *seen.stores, *cluster.repairers]
+    roles = list(dict.fromkeys(known))
     chosen = [role for role in roles if wanted is None or role == wanted or role.startswith(f"{wanted}/")]
     if not chosen:
         raise Refused(f"there is no role {wanted!r}", hint=f"the roles are {', '.join(roles)}")

@@ -13,6 +13,7 @@ from ebla.cli.frame.values import from_text
 from ebla.errors import NotFound
 from ebla.show.values import texts, word
 from ebla.storage.errors import add_note
+from ebla.wording import command
 from ebla.wording import count as counted
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ async def get(cluster: Cluster, name: TableName, key: Values) -> Shown:
     ebla table get flights carrier=UA flight=1545
     """
     table = await cluster.database.table(name)
-    by_condition = f"read rows by a condition: `ebla table scan {name} --where ...`"
+    by_condition = f"read rows by a condition: {command('table scan', name, options='--where ...')}"
     row = await table.get(_key(await _schema(table), key, by_condition))
     if row is None:
         raise _absent(name, key)

@@ -62,13 +62,14 @@ def scan(
     if ui.json and format not in (None, "json"):
         raise Usage("--json prints rows as one JSON document; leave out --format", option="--format")
     chosen = "table" if ui.json else format or "table"
-    rows_max = TABLE_ROWS if limit is None and chosen == "table" else limit
+    shown = limit is None and chosen == "table" and not ui.json
+    rows_max = TABLE_ROWS if shown else limit
 
     async def work(cluster: Cluster) -> None:
         table = await cluster.database.table(name)
         scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
         if chosen == "table":
-            await _as_table(ui, scanned, name, limited=limit is None)
+            await _as_table(ui, scanned, name, limited=shown)
         else:
             with ui.working(f"scan {name}") as progress:
                 await _write(scanned, chosen, sys.stdout.buffer, progress)

@@ -23,7 +23,7 @@ from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.types import type_name
 from ebla.cli.frame.ui import Shown, Ui
-from ebla.wording import count, protocol, size
+from ebla.wording import command, count, protocol, size
 
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo
@@ -108,7 +108,7 @@ def _outcome(made: bool, info: TableInfo) -> str:
     if not made:
         return f"table {info.name} exists already, with this schema; nothing was changed"
     parts = f"{count(len(info.tablets), 'tablet')} x {count(info.replicas, 'replica')}, {protocol(info)}"
-    state = "" if info.state == "running" else f"; it is {info.state}, see `ebla check {info.name}`"
+    state = "" if info.state == "running" else f"; it is {info.state}, see {command('check', info.name)}"
     return f"created table {info.name}: {count(len(info.schema.columns), 'column')}, {parts}{state}"
 
 
@@ -133,7 +133,7 @@ async def _create(
     except AlreadyPresent as error:
         if not if_not_exists:
             raise AlreadyPresent(
-                f"table {name!r} exists already; see `ebla table describe {name}`, or drop it first",
+                f"table {name!r} exists already; see {command('table describe', name)}, or drop it first",
                 what="table",
             ) from error
         found = await cluster.database.table(name)
@@ -143,7 +143,7 @@ async def _create(
             other = "columns or key"
         if other:
             raise AlreadyPresent(
-                f"table {name!r} exists already, with other {other}; see `ebla table describe {name}`",
+                f"table {name!r} exists already, with other {other}; see {command('table describe', name)}",
                 what="table",
             ) from error
         return False, info
@@ -347,7 +347,7 @@ def drop(
 
     dropped, kept = within(ui, work)
     text = f"dropped table {name}" if dropped else f"there is no table {name}"
-    back = f"; `ebla table recall {name}` brings it back" if kept else ""
+    back = f"; {command('table recall', name)} brings it back" if kept else ""
     return {"dropped": dropped, "name": name, "kept": kept}, text + back
 
 

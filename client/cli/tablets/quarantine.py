@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from msgspec import structs
 
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import Yes, argument, option
-from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.frame.views import silent_servers
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ebla.operate.cluster import Cluster
     from ebla.operate.quarantine import Held
 
+NOTHING = "nothing is in quarantine"
 NAMES_HELP = "Ids, as `quarantine list` shows them, or beginnings of them."
 
 
@@ -43,7 +45,7 @@ async def list_entries(cluster: Cluster) -> Shown:
     headers = ("ID", "HOST", "TABLE", "AGE>", "SIZE>", "REASON")
     return (
         {"entries": [_document(each) for each in found.held], "silent": found.silent},
-        listing(headers, rows) if rows else "nothing is in quarantine",
+        listing(headers, rows) if rows else NOTHING,
         "{}, {}".format(*_described(found.held)) if rows else None,
         *silent_servers(found.silent),
     )
@@ -81,14 +83,14 @@ def purge(
     name: Annotated[list[str] | None, argument("NAME", NAMES_HELP)] = None,
     all_: Annotated[bool, option("--all", "All entries, on every server.")] = False,
     yes: Yes = False,
-) -> Shown:
-    """Delete entries for good, to free their space."""
+) -> None:
+    """Delete entries for good, to free their space. Exit status 1: with --all, a server gave no answer and keeps its entries."""
     if bool(name) == all_:
         raise Usage(
             "name the entries to delete, or all", hint="`ebla tablet quarantine purge NAME..` or `--all`"
         )
 
-    async def work(cluster: Cluster) -> list[Held]:
+    async def work(cluster: Cluster) -> tuple[list[Held], dict[str, str]]:
         from ebla.operate import quarantine
 
         found = await quarantine.entries(cluster)
@@ -96,8 +98,10 @@ def purge(
         if chosen:
             ui.confirm("Delete {} ({}) for good?".format(*_described(chosen)), yes)
             await quarantine.purge(cluster, chosen)
-        return chosen
+        return chosen, found.silent
 
-    gone = within(ui, work)
-    text = "purged {}, {}".format(*_described(gone)) if gone else "nothing is in quarantine"
-    return {"purged": [_document(each) for each in gone]}, text
+    gone, silent = within(ui, work)
+    text = "purged {}, {}".format(*_described(gone)) if gone else NOTHING
+    ui.show({"purged": [_document(each) for each in gone], "silent": silent}, text, *silent_servers(silent))
+    if all_ and silent:
+        raise typer.Exit(FAILED)
