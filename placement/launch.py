@@ -54,6 +54,9 @@ class UpReport(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
+        """Every role runs, and tables can be made."""
+        if journals.INACTIVE in self.warnings:
+            return False
         return all(role.state == RUNNING and role.error is None for role in self.roles)
 
 
