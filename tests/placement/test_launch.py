@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import ray
+import ray.exceptions
+
+from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import RUNNING
-from ebla.placement import launch
+from ebla.placement import launch, state
 from ebla.placement.asking import RoleStatus
+from ebla.placement.deploy import memory
+from ebla.placement.deploy.slots import Host
 from ebla.placement.journal import journals
+from ebla.storage.errors import InvalidArgument
+from tests.placement.stage import Stage
 
 
 def test_a_deployment_without_an_active_master_is_not_ready() -> None:
@@ -13,3 +27,83 @@ def test_a_deployment_without_an_active_master_is_not_ready() -> None:
     report = launch.UpReport("t", "n", "/d", (), (), roles, {}, ())
     assert report.ready
     assert not launch.UpReport("t", "n", "/d", (), (), roles, {}, (journals.INACTIVE,)).ready
+
+
+# -- the saved state -----------------------------------------------------------------------------------------
+
+
+def test_the_newest_state_of_all_hosts_counts_and_changes_to_it_are_stored_everywhere(stage: Stage) -> None:
+    """The host of the command may have an older copy: it was away, or is no host of the deployment."""
+    stage.up(masters=1, journals=1)
+    older = Path(stage.here, state.FILE).read_bytes()
+    stage.up(logs=True)
+    newer = stage.saved("a")
+    Path(stage.here, state.FILE).write_bytes(older)
+    stage.up({"master": {"tables_max": 7}})
+    for slot in ("a", "d", "here"):
+        now = stage.saved(slot)
+        assert (now.config.logs, now.config.master) == (True, {"tables_max": 7})
+        assert now.revision == newer.revision + 1
+
+
+def test_a_state_of_another_deployment_on_any_host_is_refused_and_stays(stage: Stage) -> None:
+    stage.up(masters=1, journals=1)
+    stranger = msgspec.structs.replace(stage.saved("a"), uuid="f" * 32, revision=9, masters=("d",))
+    Path(stage.disk("d"), state.FILE).write_bytes(state.encode(stranger))
+    with pytest.raises(InvalidArgument, match=r"several deployments .* ffffffff with masters on d"):
+        stage.up(logs=True)
+    assert stage.saved("d") == stranger and not stage.saved("a").config.logs
+
+
+def test_a_hung_host_does_not_keep_up_from_starting_roles_elsewhere(stage: Stage) -> None:
+    """It is waited for when its copy could be the only one, and when something is to be saved."""
+    stage.up(masters=1, journals=1)
+    del stage.actors["tablet-server/b"]
+    stage.silent = {"d"}
+    assert stage.up().launched == ("tablet-server/b",)
+    with pytest.raises(Unavailable, match="d gives no answer"):
+        stage.up(logs=True)
+    Path(stage.here, state.FILE).unlink()
+    with pytest.raises(Unavailable, match="d gives no answer"):
+        stage.up()
+
+
+class Ray:
+    """What memory needs of Ray. `answers`: of the tasks, in their order; None if it is late."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+
+    def remote(self, **options: object) -> Any:
+        asked = iter(range(len(self.answers)))
+        task = SimpleNamespace(remote=lambda *arguments: next(asked))
+        return lambda work: SimpleNamespace(options=lambda **options: task)
+
+    def wait(self, references: list[int], num_returns: int, timeout: float) -> tuple[list[int], list[int]]:
+        return [], [each for each in references if self.answers[each] is None]
+
+    def get(self, reference: int) -> object:
+        answer = self.answers[reference]
+        if isinstance(answer, Exception):
+            raise ray.exceptions.RayTaskError("save", "a traceback", answer).as_instanceof_cause()
+        return answer
+
+
+def test_what_a_task_on_a_host_refuses_is_said_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = [Host(slot, slot, "10.0.0.1") for slot in "abc"]
+
+    def ask(*answers: object, needed: bool = True) -> dict[str, Any]:
+        substitute = Ray(*answers)
+        for name in ("remote", "wait", "get"):
+            monkeypatch.setattr(ray, name, getattr(substitute, name))
+        return memory._on_each(hosts, print, needed=needed)
+
+    assert ask(1, 2, 3) == {"a": 1, "b": 2, "c": 3}
+    assert ask(1, None, OSError("gone"), needed=False) == {"a": 1}
+    with pytest.raises(Unavailable, match="within 150 s on b;"):
+        ask(1, None, 3)
+    with pytest.raises(Unavailable, match=r"cannot reach the data directory on c: .*; is it writable"):
+        ask(1, 2, OSError("gone"))
+    for needed in (True, False):
+        with pytest.raises(InvalidArgument, match=r"^several deployments$"):
+            ask(1, 2, InvalidArgument("several deployments"), needed=needed)
