@@ -9,7 +9,7 @@ outlive Ray is on disk: the directories of the roles, and their slots (placement
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,21 +84,25 @@ class StatusReport(msgspec.Struct, frozen=True):
 
 
 def up(
-    config: DeploymentConfig,
+    settings: DeploymentConfig | Mapping[str, Any],
     *,
     plan: PlanRoles = plan_roles,
     progress: Progress | None = None,
     timeout_s: float = UP_S,
 ) -> UpReport:
-    """Bring the deployment up. `config` is the result of placement.config.configure. Roles that
-    cannot run now are reported; they raise no error."""
+    """Bring the deployment up. `settings`: those to change, and the others stay as they are saved;
+    a DeploymentConfig has all of them. Roles that cannot run now are reported; they raise no error."""
     show = progress or (lambda message: None)
     deadline_s = time.monotonic() + timeout_s
     _require_connected()
+    wanted = settings if isinstance(settings, DeploymentConfig) else configure(settings)
     available = _survey()
-    chosen = slots.choose(available, config.slots)
+    before = memory.recall(wanted, available.hosts)
+    if not isinstance(settings, DeploymentConfig):
+        wanted = configure({**settings, "data_dir": wanted.data_dir}, before.config)
+    chosen = slots.choose(available, wanted.slots)
     show(f"{_hosts(len(chosen.hosts))}: {', '.join(chosen.slots)}")
-    before, state = _remember(config, available, chosen)
+    state = _remember(wanted, before, available, chosen)
     config = state.config
     placed = _place(state, available, show, deadline_s)
 
@@ -138,8 +142,8 @@ def start_logs(name: str, *, progress: Progress | None = None, timeout_s: float 
     if not roots:
         raise Unavailable(f"no role of deployment {name!r} answers; see `ebla status`")
     data_dir = str(Path(roots[0]).parent.parent)  # <data_dir>/<slot>/<role>
-    saved = memory.recall(configure({"name": name, "data_dir": data_dir}), _survey().hosts)
-    return up(configure({"logs": True}, saved.config), progress=progress, timeout_s=timeout_s)
+    settings = {"name": name, "data_dir": data_dir, "logs": True}
+    return up(settings, progress=progress, timeout_s=timeout_s)
 
 
 def _require_connected() -> None:
@@ -159,10 +163,8 @@ def _survey() -> Survey:
     return slots.survey(nodes)
 
 
-def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tuple[Deployment, Deployment]:
-    """The former and the new state of the deployment; the new one is durable when this returns,
-    before any launch."""
-    before = memory.recall(config, available.hosts)
+def _remember(config: DeploymentConfig, before: Deployment, available: Survey, chosen: Survey) -> Deployment:
+    """The new state of the deployment; it is durable when this returns, before any launch."""
     config = catalog.settled(config, before, chosen.hosts)
     catalog.require_possible(before, config, asking.named_actors(config.namespace))
     covered = groups.recognise(groups.present(config.name), before.groups, available.hosts)
@@ -182,7 +184,7 @@ def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tu
         config=config, masters=seats.masters, journal=journal, groups=covered, groups_made=made
     )
     memory.keep(state, before, available.hosts)
-    return before, state
+    return state
 
 
 def _place(state: Deployment, available: Survey, show: Progress, deadline_s: float) -> dict[str, Group]:

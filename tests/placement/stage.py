@@ -15,7 +15,6 @@ import ray
 from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import Assignment, Pong
 from ebla.placement import asking, launch, state
-from ebla.placement.config import configure
 from ebla.placement.deploy import fleet, groups, memory
 from ebla.placement.deploy.groups import Group
 from ebla.placement.deploy.slots import Host, Survey
@@ -46,9 +45,7 @@ class Stage:
         return str(self.root / slot)
 
     def up(self, settings: Mapping[str, Any] | None = None, **more: Any) -> UpReport:
-        wanted = {"name": "t", "data_dir": self.here, **(settings or {}), **more}
-        before = state.load(self.disk("a"))
-        return launch.up(configure(wanted, before and before.config), timeout_s=1.0)
+        return launch.up({"name": "t", "data_dir": self.here, **(settings or {}), **more}, timeout_s=1.0)
 
     def down(self) -> DownReport:
         return launch.down("t", timeout_s=1.0)

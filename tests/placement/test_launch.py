@@ -15,6 +15,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import RUNNING
 from ebla.placement import launch, state
 from ebla.placement.asking import RoleStatus
+from ebla.placement.config import configure
 from ebla.placement.deploy import memory
 from ebla.placement.deploy.slots import Host
 from ebla.placement.journal import journals
@@ -44,6 +45,31 @@ def test_the_newest_state_of_all_hosts_counts_and_changes_to_it_are_stored_every
         now = stage.saved(slot)
         assert (now.config.logs, now.config.master) == (True, {"tables_max": 7})
         assert now.revision == newer.revision + 1
+
+
+def test_up_changes_only_the_given_settings_also_on_a_host_without_a_copy(stage: Stage) -> None:
+    """A new head, or another host of the cluster."""
+    stage.up({"tablet_server": {"memtable_bytes": 2_000_000}}, logs=True, slots=["a", "b", "c"])
+    before = stage.saved("a")
+    Path(stage.here, state.FILE).unlink()
+    assert stage.up().launched == () and stage.saved("a") == before
+    stage.up({"tablet_server": {"heartbeat_s": 2.0}})
+    now = stage.saved("here").config
+    assert now.tablet_server == {"memtable_bytes": 2_000_000, "heartbeat_s": 2.0}
+    assert (now.logs, now.slots) == (True, ("a", "b", "c"))
+
+
+def test_up_with_all_settings_replaces_the_saved_ones(stage: Stage) -> None:
+    stage.up({"master": {"tables_max": 7}})
+    launch.up(configure({"name": "t", "data_dir": stage.here}), timeout_s=1.0)
+    assert stage.saved("a").config.master == {}
+
+
+def test_logs_are_added_to_the_saved_settings(stage: Stage) -> None:
+    stage.up({"master": {"tables_max": 7}})
+    Path(stage.here, state.FILE).unlink()
+    assert "ledger-store/a" in launch.start_logs("t", timeout_s=1.0).launched
+    assert stage.saved("here").config.master == {"tables_max": 7}
 
 
 def test_a_state_of_another_deployment_on_any_host_is_refused_and_stays(stage: Stage) -> None:

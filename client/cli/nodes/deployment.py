@@ -107,14 +107,14 @@ def up(
         "journals": journals,
         "logs": logs,
     }
-    settings = _configured(ui, config, flags, set_)
+    given, settings = _configured(ui, config, flags, set_)
     require_room(settings, local)
     with failure_remembered(local), ui.working(f"up {settings.name}") as progress:
         cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
         with undone_on_failure(cluster, started):
             progress.step("connecting to Ray")
             address = reach(ui)
-            report = launch.up(settings, progress=progress.step, timeout_s=timeout)
+            report = launch.up(given, progress=progress.step, timeout_s=timeout)
     _remember(ui, settings, cluster, report)
     warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
@@ -135,8 +135,9 @@ def up(
 
 def _configured(
     ui: Ui, file: Path | None, flags: dict[str, Any], assigned: list[str] | None
-) -> DeploymentConfig:
-    """The settings, by precedence: flags, the file, the deployment's present settings, defaults."""
+) -> tuple[dict[str, Any], DeploymentConfig]:
+    """The given settings, where flags override the file; and with those that are saved on this host and the defaults, to
+    refuse what cannot work before anything starts. Other hosts may have saved newer ones."""
     from ebla.cli.frame import places
     from ebla.placement import state
     from ebla.placement.config import configure, read_file
@@ -150,11 +151,11 @@ def _configured(
     configured = configure(settings)
     before = state.load(configured.data_dir)
     if before is None:
-        return configured
+        return settings, configured
     found = configure(settings, before.config)
     if found.slots and "slots" not in settings:
         ui.note(f"on the hosts of the last `ebla up` only: {', '.join(found.slots)}; --slot names others")
-    return found
+    return settings, found
 
 
 def _assign(settings: dict[str, Any], text: str) -> None:
