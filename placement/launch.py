@@ -31,6 +31,7 @@ from ebla.placement.journal import catalog, journals
 from ebla.placement.journal.catalog import JOURNAL, MASTER
 from ebla.placement.ray_private import check_version
 from ebla.placement.state import Deployment
+from ebla.storage.errors import InvalidArgument
 
 UP_S = 120.0
 GOODBYE_S = 2.0  # from an actor's last answer until Ray has removed its name
@@ -95,9 +96,11 @@ def up(
     show = progress or (lambda message: None)
     deadline_s = time.monotonic() + timeout_s
     _require_connected()
-    wanted = settings if isinstance(settings, DeploymentConfig) else configure(settings)
+    wanted, running = _located(settings)
     available = _survey()
     before = memory.recall(wanted, available.hosts)
+    if before.revision == 0 and not running:
+        _require_none(wanted)
     if not isinstance(settings, DeploymentConfig):
         wanted = configure({**settings, "data_dir": wanted.data_dir}, before.config)
     chosen = slots.choose(available, wanted.slots)
@@ -135,15 +138,46 @@ def up(
 
 def start_logs(name: str, *, progress: Progress | None = None, timeout_s: float = UP_S) -> UpReport:
     """Give a deployment that runs its ledger stores, from now on. Raises Unavailable if none of its roles answers."""
-    namespace = _connected_namespace(name)
+    if not _directories(_connected_namespace(name)):
+        raise Unavailable(f"no role of deployment {name!r} answers; see `ebla status`")
+    return up({"name": name, "logs": True}, progress=progress, timeout_s=timeout_s)
+
+
+def _located(settings: DeploymentConfig | Mapping[str, Any]) -> tuple[DeploymentConfig, dict[str, str]]:
+    """The settings, and the data directories of the roles that run. Their directory is used if none
+    is given; another one is refused, because roles would start there without their data."""
+    wanted = settings if isinstance(settings, DeploymentConfig) else configure(settings)
+    running = _directories(wanted.namespace)
+    used = sorted(set(running.values()))
+    if len(used) == 1 and not isinstance(settings, DeploymentConfig) and "data_dir" not in settings:
+        return configure({**settings, "data_dir": used[0]}), running
+    others = [address for address in sorted(running) if running[address] != wanted.data_dir]
+    if others:
+        remedy = f"use `--data-dir {used[0]}`"
+        if len(used) > 1:
+            remedy = "run `ebla down`, then `ebla up` with the --data-dir that has the data"
+        raise InvalidArgument(
+            f"{', '.join(others)} of deployment {wanted.name} {'runs' if len(others) == 1 else 'run'} in "
+            f"{', '.join(sorted({running[address] for address in others}))}, not in {wanted.data_dir}; {remedy}"
+        )
+    return wanted, running
+
+
+def _directories(namespace: str) -> dict[str, str]:
+    """The data directory of each role that answers."""
     handles = {a: handle for a in named_actors(namespace) if (handle := find_actor(namespace, a)) is not None}
     answers = poll(handles, time.monotonic() + STATUS_S)
-    roots = [answer.root for answer in answers.values() if isinstance(answer, Pong) and answer.root]
-    if not roots:
-        raise Unavailable(f"no role of deployment {name!r} answers; see `ebla status`")
-    data_dir = str(Path(roots[0]).parent.parent)  # <data_dir>/<slot>/<role>
-    settings = {"name": name, "data_dir": data_dir, "logs": True}
-    return up(settings, progress=progress, timeout_s=timeout_s)
+    roots = {a: answer.root for a, answer in answers.items() if isinstance(answer, Pong) and answer.root}
+    return {a: str(Path(root).parent.parent) for a, root in roots.items()}  # <data_dir>/<slot>/<role>
+
+
+def _require_none(config: DeploymentConfig) -> None:
+    """Refuse to begin a deployment beside roles that exist and do not say where their data is."""
+    if there := named_actors(config.namespace):
+        raise Unavailable(
+            f"{', '.join(there)} exist and do not answer, and no host has saved settings in {config.data_dir}; is this their "
+            "directory (`--data-dir`)? `ebla down` ends them, and keeps their data"
+        )
 
 
 def _require_connected() -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from ebla.cli.data.sources import reader_options
 from ebla.cli.frame import places
@@ -183,13 +184,17 @@ def test_an_up_remembers_its_command(home: Path, monkeypatch: pytest.MonkeyPatch
 
     def up(settings: object, **more: object) -> UpReport:
         given.append(settings)
-        return report((), ("master/0",))
+        return structs.replace(report((), ("master/0",)), data_dir=data)
 
     monkeypatch.setattr("ebla.placement.launch.up", up)
     data = str(home / "d")
     assert invoke("up", "--data-dir", data).status == 0
     assert given == [{"name": "ebla", "data_dir": data}], "all others stay as they are saved"
     assert places.up_command("ebla") == f"ebla up --data-dir {data}"
+    (home / ".ebla" / "data-dirs.json").unlink()
+    assert invoke("up").status == 0
+    assert given[1] == {"name": "ebla"}, "roles that run know their directory"
+    assert places.known() == {"ebla": data}
 
 
 def role(address: str, state: str = "running", error: str | None = None) -> RoleStatus:

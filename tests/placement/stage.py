@@ -25,6 +25,10 @@ from ebla.placement.state import Deployment
 SILENT = "it does not answer"
 
 
+def running(address: str, root: str) -> Pong:
+    return Pong(address, root.split("/")[-2], "running", 1, "", False, 0, root=root)
+
+
 @dataclass
 class Stage:
     """`here`: the data directory on the host of the command, which each host of `hosts` has on its own disk. `actors`: their
@@ -96,9 +100,7 @@ class Stage:
     def launching(self, role: type) -> Any:
         def launched(data: bytes) -> Any:
             given = msgspec.msgpack.decode(data, type=Assignment)
-            self.actors[given.address] = Pong(
-                given.address, given.slot, "running", 1, "", False, 0, root=given.root
-            )
+            self.actors[given.address] = running(given.address, given.root)
             return self.find(given.namespace, given.address)
 
         return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=launched))

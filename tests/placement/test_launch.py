@@ -20,7 +20,7 @@ from ebla.placement.deploy import memory
 from ebla.placement.deploy.slots import Host
 from ebla.placement.journal import journals
 from ebla.storage.errors import InvalidArgument
-from tests.placement.stage import Stage
+from tests.placement.stage import SILENT, Stage, running
 
 
 def test_a_deployment_without_an_active_master_is_not_ready() -> None:
@@ -28,6 +28,51 @@ def test_a_deployment_without_an_active_master_is_not_ready() -> None:
     report = launch.UpReport("t", "n", "/d", (), (), roles, {}, ())
     assert report.ready
     assert not launch.UpReport("t", "n", "/d", (), (), roles, {}, (journals.INACTIVE,)).ready
+
+
+# -- the data directory --------------------------------------------------------------------------------------
+
+
+def test_up_with_another_data_directory_than_that_of_running_roles_is_refused_before_anything_is_written(
+    stage: Stage,
+) -> None:
+    stage.up(masters=1, journals=1)
+    del stage.actors["tablet-server/c"]
+    before = dict(stage.actors)
+    elsewhere = stage.root / "elsewhere"
+    wanted = {"name": "t", "data_dir": str(elsewhere)}
+    for settings in (wanted, configure(wanted)):
+        with pytest.raises(InvalidArgument, match=rf"not in {elsewhere}; use `--data-dir {stage.here}`$"):
+            launch.up(settings, timeout_s=1.0)
+    assert stage.actors == before and not elsewhere.exists()
+
+
+def test_the_data_directory_of_running_roles_is_used_if_none_is_given(stage: Stage) -> None:
+    stage.up(masters=1, journals=1)
+    del stage.actors["tablet-server/c"]
+    report = launch.up({"name": "t"}, timeout_s=1.0)
+    assert (report.launched, report.data_dir) == (("tablet-server/c",), stage.here)
+    assert stage.servers()["tablet-server/c"] == f"{stage.here}/c/tablet-server"
+
+
+def test_roles_that_run_in_two_directories_are_refused_by_name(stage: Stage) -> None:
+    stage.up(masters=1, journals=1)
+    stage.actors["tablet-server/c"] = running("tablet-server/c", "/wrong/c/tablet-server")
+    for settings in ({}, {"data_dir": stage.here}):
+        with pytest.raises(
+            InvalidArgument, match=r"tablet-server/c.* in .*/wrong, .*; run `ebla down`, then"
+        ):
+            launch.up({"name": "t", **settings}, timeout_s=1.0)
+
+
+def test_no_deployment_begins_beside_roles_that_do_not_say_where_their_data_is(stage: Stage) -> None:
+    stage.actors["tablet-server/c"] = SILENT
+    with pytest.raises(Unavailable, match=r"tablet-server/c exist and do not answer.*`ebla down` ends them"):
+        stage.up()
+    stage.actors.clear()
+    stage.up()
+    stage.actors["tablet-server/c"] = SILENT
+    assert not stage.up().ready, "the saved state is there"
 
 
 # -- the saved state -----------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def up(
             progress.step("connecting to Ray")
             address = reach(ui)
             report = launch.up(given, progress=progress.step, timeout_s=timeout)
-    _remember(ui, settings, cluster, report)
+    _remember(ui, cluster, report)
     warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
         **structs.asdict(report),
@@ -147,7 +147,8 @@ def _configured(
         _assign(settings, text)
     settings.update({key: value for key, value in flags.items() if value is not None})
     settings["name"] = ui.common.name or settings.get("name", NAME)
-    settings.setdefault("data_dir", places.data_dir(str(settings["name"])))
+    if settings["name"] in places.known():  # otherwise roles that run elsewhere may name it
+        settings.setdefault("data_dir", places.data_dir(settings["name"]))
     configured = configure(settings)
     before = state.load(configured.data_dir)
     if before is None:
@@ -208,13 +209,13 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
     return parts
 
 
-def _remember(ui: Ui, settings: DeploymentConfig, cluster: LocalCluster | None, report: UpReport) -> None:
+def _remember(ui: Ui, cluster: LocalCluster | None, report: UpReport) -> None:
     """Keep what later commands need: where the data is, how to start all of it again, and names for completion."""
     from ebla.cli.frame import places
 
-    places.remember(settings.name, settings.data_dir)
-    places.remember_up(settings.name, _up_command(settings.name, ui.common.address, cluster))
-    if report.ready and ui.interactive and settings.name == name_of(ui):
+    places.remember(report.name, report.data_dir)
+    places.remember_up(report.name, _up_command(report.name, ui.common.address, cluster))
+    if report.ready and ui.interactive and report.name == name_of(ui):
         within(ui, lambda cluster: cluster.leave())  # which learns the names
 
 
