@@ -109,7 +109,10 @@ def up(
     config = state.config
     placed = _place(state, available, show, deadline_s)
 
-    fleet = Fleet(config, placed, state, available, show)
+    new = (
+        groups.group_name(config.name, state.groups_made) if state.groups_made > before.groups_made else None
+    )
+    fleet = Fleet(config, placed, state, available, show, new)
     state = catalog.made(fleet, plan, state, available, deadline_s)
     state, ungrown = catalog.grown(fleet, plan, state, available, deadline_s)
     assert state.journal is not None
@@ -313,12 +316,23 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
             _, goodbyes = ray.wait(goodbyes, num_returns=len(goodbyes), timeout=min(left_s, 1.0))
             show(f"{len(goodbyes)} of {len(addresses)} roles are stopping")
     killed = _end_remaining(namespace, min(deadline_s, time.monotonic() + GOODBYE_S))
-    await_gone(namespace, addresses, time.monotonic() + DOWN_S)
-    there = groups.present(name)
-    for group in there:
-        groups.remove(group)
+    removed: dict[str, str] = {}  # id -> name
+    until_s = time.monotonic() + DOWN_S
+    # An `ebla up` at the same time may still launch roles; those in a removed group would never run.
+    while (there := groups.present(name)) or named_actors(namespace):
+        if time.monotonic() > until_s:
+            left = ", ".join([*named_actors(namespace), *(group.name for group in there)])
+            raise Unavailable(
+                f"Ray still has {left}: let an `ebla up` that runs now end, or see the dashboard; then run `ebla down` again"
+            )
+        for group in there:
+            if group.id not in removed:
+                groups.remove(group)
+                removed[group.id] = group.name
+        killed += _end_remaining(namespace, 0.0)
+        time.sleep(POLL_S)
     stopped = tuple(address for address in addresses if address not in killed)
-    return DownReport(name, stopped, tuple(killed), tuple(group.name for group in there))
+    return DownReport(name, stopped, tuple(dict.fromkeys(killed)), tuple(removed.values()))
 
 
 def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> tuple[str, ...]:

@@ -178,3 +178,41 @@ def test_what_a_task_on_a_host_refuses_is_said_in_its_own_words(monkeypatch: pyt
     for needed in (True, False):
         with pytest.raises(InvalidArgument, match=r"^several deployments$"):
             ask(1, 2, InvalidArgument("several deployments"), needed=needed)
+
+
+# -- down ----------------------------------------------------------------------------------------------------
+
+
+def test_down_also_ends_the_roles_that_up_launches_meanwhile(stage: Stage) -> None:
+    stage.up(masters=1, journals=1)
+
+    def launches() -> None:
+        stage.actors["tablet-server/c"] = SILENT
+        stage.on_removal = lambda: None
+
+    stage.on_removal = launches
+    report = stage.down()
+    assert stage.actors == {} and stage.placed == {}
+    assert (report.killed, report.groups) == (("tablet-server/c",), ("ebla-t-1",))
+    assert len(report.stopped) == 4
+
+
+def test_down_says_so_if_roles_are_launched_without_an_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.up(masters=1, journals=1)
+    stage.on_removal = lambda: stage.create("ebla-t-2", stage.survey().hosts)
+    monkeypatch.setattr(launch, "DOWN_S", 0.1)
+    with pytest.raises(Unavailable, match=r"still has ebla-t-2: let an `ebla up` .* run `ebla down` again"):
+        stage.down()
+
+
+def test_up_ends_the_actors_of_a_removed_group_and_launches_their_roles_again(stage: Stage) -> None:
+    stage.up(masters=1, journals=1)
+    stage.actors["tablet-server/b"] = SILENT
+    assert not stage.up().ready, "the group is there: the actor starts when its host answers"
+    (group,) = stage.present("t")
+    stage.remove(group)  # its actors do not answer any more
+    report = stage.up()
+    assert report.ready and len(report.launched) == 5
+    assert report.groups == {"ebla-t-2": ("a", "b", "c", "d")}
