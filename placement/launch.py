@@ -117,10 +117,11 @@ def up(
     state, ungrown = catalog.grown(fleet, plan, state, available, deadline_s)
     assert state.journal is not None
     seats = catalog.seats(state)
-    specs = expected(catalog.roles(plan, state), available, named_actors(config.namespace))
+    there = named_actors(config.namespace)
+    specs = expected(catalog.roles(plan, state), available, there)
     now = [spec for spec in specs if not catalog.waits(state, spec.address)]
     answers = fleet.bring(now, max(deadline_s, time.monotonic() + STATUS_S))
-    roles = tuple(_status(each, answers.get(each.address), available, state) for each in specs)
+    roles = tuple(_status(each, answers.get(each.address), available, state, there) for each in specs)
     unwell = _troubles(roles)
     masters = [role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING]
     left_s = min(ACTIVE_S, deadline_s - time.monotonic())
@@ -135,7 +136,13 @@ def up(
         adopted=tuple(fleet.adopted),
         roles=roles,
         groups=state.groups,
-        warnings=(*chosen.left_out, *_fleeting(chosen), *_unapplied(before, state, fleet.adopted), *unwell),
+        warnings=(
+            *chosen.left_out,
+            *_left_behind(before, state, available),
+            *_fleeting(chosen),
+            *_unapplied(before, state, fleet.adopted),
+            *unwell,
+        ),
     )
 
 
@@ -255,10 +262,16 @@ def expected(specs: Sequence[RoleSpec], available: Survey, there: Sequence[str])
     ]
 
 
-def _status(spec: RoleSpec, answer: Answer | None, available: Survey, state: Deployment) -> RoleStatus:
+def _status(
+    spec: RoleSpec, answer: Answer | None, available: Survey, state: Deployment, there: Sequence[str]
+) -> RoleStatus:
     if available.host(spec.slot) is None:
-        why = f"slot {spec.slot} has no alive node; the role comes back when a node with this label joins"
-        return RoleStatus(spec.address, spec.slot, AWAY, error=why)
+        remedy = "run `ebla up` when a node with this label has joined"
+        if spec.address in there:
+            remedy = "the role comes back when a node with this label joins"
+        return RoleStatus(
+            spec.address, spec.slot, AWAY, error=f"slot {spec.slot} has no alive node; {remedy}"
+        )
     if answer is None:
         return RoleStatus(spec.address, spec.slot, MISSING, error="it starts when the journal has grown")
     found = asking.status(spec.address, spec.slot, answer)
@@ -281,6 +294,19 @@ def _troubles(roles: Iterable[RoleStatus]) -> list[str]:
         f"{', '.join(addresses)} {'is' if len(addresses) == 1 else 'are'} {state}: {error}"
         for (state, error), addresses in together.items()
     ]
+
+
+def _left_behind(before: Deployment, state: Deployment, available: Survey) -> list[str]:
+    """The hosts that had roles in the former Ray cluster, and are in no group of this one: Ray knows nothing of their roles."""
+    former, chosen = groups.bundles(before.groups), state.config.slots
+    absent = [
+        slot
+        for slot in sorted(former.keys() - groups.bundles(state.groups).keys())
+        if available.host(slot) is None and (not chosen or slot in chosen)
+    ]
+    if not absent:
+        return []
+    return [f"hosts that had roles have not joined: {', '.join(absent)}; run `ebla up` when they have"]
 
 
 def _fleeting(chosen: Survey) -> list[str]:

@@ -14,7 +14,7 @@ import ray.exceptions
 from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import RUNNING
 from ebla.placement import launch, state
-from ebla.placement.asking import RoleStatus
+from ebla.placement.asking import AWAY, RoleStatus
 from ebla.placement.config import configure
 from ebla.placement.deploy import memory
 from ebla.placement.deploy.slots import Host
@@ -28,6 +28,28 @@ def test_a_deployment_without_an_active_master_is_not_ready() -> None:
     report = launch.UpReport("t", "n", "/d", (), (), roles, {}, ())
     assert report.ready
     assert not launch.UpReport("t", "n", "/d", (), (), roles, {}, (journals.INACTIVE,)).ready
+
+
+def test_a_host_that_has_not_joined_a_new_ray_cluster_is_named_with_the_remedy(stage: Stage) -> None:
+    """Nothing of Ray waits for it, so its roles do not come back by themselves."""
+    stage.up(masters=2, journals=3)
+    stage.forget_ray("a", "c", "d")
+    report = stage.up()
+    assert report.warnings[0] == "hosts that had roles have not joined: b; run `ebla up` when they have"
+    away = {role.address: role.error or "" for role in report.roles if role.state == AWAY}
+    assert list(away) == ["master/1"]
+    assert all("run `ebla up` when a node with this label has joined" in why for why in away.values())
+    stage.hosts = ["a", "b", "c", "d"]
+    report = stage.up()
+    assert sorted(report.launched) == ["master/1", "tablet-server/b"] and report.ready
+    assert report.warnings == ()
+
+
+def test_a_host_that_is_away_for_a_while_gets_its_roles_back_by_itself(stage: Stage) -> None:
+    stage.up(masters=1, journals=1)
+    stage.hosts.remove("b")
+    (warning,) = stage.up().warnings
+    assert "the role comes back when a node with this label joins" in warning
 
 
 # -- the data directory --------------------------------------------------------------------------------------
