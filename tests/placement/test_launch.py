@@ -52,6 +52,25 @@ def test_a_host_that_is_away_for_a_while_gets_its_roles_back_by_itself(stage: St
     assert "the role comes back when a node with this label joins" in warning
 
 
+def test_slots_leave_out_no_host_whose_server_runs(stage: Stage) -> None:
+    """Its server would run on unseen, and not start again."""
+    stage.up(masters=1, journals=1)
+    before = stage.saved("a")
+    with pytest.raises(
+        InvalidArgument, match=r"out c, d, .*`ebla nodes decommission c --stop`, or name them"
+    ):
+        stage.up(slots=["a", "b"])
+    assert stage.saved("a") == before
+    for gone in "cd":  # as after a decommission
+        del stage.actors[f"tablet-server/{gone}"]
+    report = stage.up(slots=["a", "b"])
+    assert report.launched == () and report.ready
+    assert stage.up().ready
+    stage.down()
+    stage.up(slots=["a"])
+    assert list(stage.servers()) == ["tablet-server/a"], "nothing ran"
+
+
 # -- the data directory --------------------------------------------------------------------------------------
 
 
