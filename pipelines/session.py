@@ -74,7 +74,7 @@ def spark(
     raydp_app.check_free()
     java.java_home()
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    available = survey(nodes)
+    available = survey(nodes, every=True)
     allowed = _allowed(available, on_slots, avoid_slots)
     progress("waiting for places for Spark")
     group = _places(executors, cores, memory, allowed)

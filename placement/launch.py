@@ -9,7 +9,7 @@ outlive Ray is on disk: the directories of the roles, and their slots (placement
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from ebla.placement.journal import catalog, journals
 from ebla.placement.journal.catalog import JOURNAL, MASTER
 from ebla.placement.ray_private import check_version
 from ebla.placement.state import Deployment
+from ebla.storage.errors import InvalidArgument
 
 UP_S = 120.0
 GOODBYE_S = 2.0  # from an actor's last answer until Ray has removed its name
@@ -54,6 +55,9 @@ class UpReport(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
+        """Every role runs, and tables can be made."""
+        if journals.INACTIVE in self.warnings:
+            return False
         return all(role.state == RUNNING and role.error is None for role in self.roles)
 
 
@@ -81,33 +85,43 @@ class StatusReport(msgspec.Struct, frozen=True):
 
 
 def up(
-    config: DeploymentConfig,
+    settings: DeploymentConfig | Mapping[str, Any],
     *,
     plan: PlanRoles = plan_roles,
     progress: Progress | None = None,
     timeout_s: float = UP_S,
 ) -> UpReport:
-    """Bring the deployment up. `config` is the result of placement.config.configure. Roles that
-    cannot run now are reported; they raise no error."""
+    """Bring the deployment up. `settings`: those to change, and the others stay as they are saved;
+    a DeploymentConfig has all of them. Roles that cannot run now are reported; they raise no error."""
     show = progress or (lambda message: None)
     deadline_s = time.monotonic() + timeout_s
     _require_connected()
+    wanted, running = _located(settings)
     available = _survey()
-    chosen = slots.choose(available, config.slots)
+    before = memory.recall(wanted, available.hosts)
+    if before.revision == 0 and not running:
+        _require_none(wanted)
+    if not isinstance(settings, DeploymentConfig):
+        wanted = configure({**settings, "data_dir": wanted.data_dir}, before.config)
+    chosen = slots.choose(available, wanted.slots)
     show(f"{_hosts(len(chosen.hosts))}: {', '.join(chosen.slots)}")
-    before, state = _remember(config, available, chosen)
+    state = _remember(wanted, before, available, chosen)
     config = state.config
     placed = _place(state, available, show, deadline_s)
 
-    fleet = Fleet(config, placed, state, available, show)
+    new = (
+        groups.group_name(config.name, state.groups_made) if state.groups_made > before.groups_made else None
+    )
+    fleet = Fleet(config, placed, state, available, show, new)
     state = catalog.made(fleet, plan, state, available, deadline_s)
     state, ungrown = catalog.grown(fleet, plan, state, available, deadline_s)
     assert state.journal is not None
     seats = catalog.seats(state)
-    specs = expected(catalog.roles(plan, state), available, named_actors(config.namespace))
+    there = named_actors(config.namespace)
+    specs = expected(catalog.roles(plan, state), available, there)
     now = [spec for spec in specs if not catalog.waits(state, spec.address)]
     answers = fleet.bring(now, max(deadline_s, time.monotonic() + STATUS_S))
-    roles = tuple(_status(each, answers.get(each.address), available, state) for each in specs)
+    roles = tuple(_status(each, answers.get(each.address), available, state, there) for each in specs)
     unwell = _troubles(roles)
     masters = [role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING]
     left_s = min(ACTIVE_S, deadline_s - time.monotonic())
@@ -122,21 +136,58 @@ def up(
         adopted=tuple(fleet.adopted),
         roles=roles,
         groups=state.groups,
-        warnings=(*chosen.left_out, *_fleeting(chosen), *_unapplied(before, state, fleet.adopted), *unwell),
+        warnings=(
+            *chosen.left_out,
+            *_left_behind(before, state, available),
+            *_fleeting(chosen),
+            *_unapplied(before, state, fleet.adopted),
+            *unwell,
+        ),
     )
 
 
 def start_logs(name: str, *, progress: Progress | None = None, timeout_s: float = UP_S) -> UpReport:
     """Give a deployment that runs its ledger stores, from now on. Raises Unavailable if none of its roles answers."""
-    namespace = _connected_namespace(name)
+    if not _directories(_connected_namespace(name)):
+        raise Unavailable(f"no role of deployment {name!r} answers; see `ebla status`")
+    return up({"name": name, "logs": True}, progress=progress, timeout_s=timeout_s)
+
+
+def _located(settings: DeploymentConfig | Mapping[str, Any]) -> tuple[DeploymentConfig, dict[str, str]]:
+    """The settings, and the data directories of the roles that run. Their directory is used if none
+    is given; another one is refused, because roles would start there without their data."""
+    wanted = settings if isinstance(settings, DeploymentConfig) else configure(settings)
+    running = _directories(wanted.namespace)
+    used = sorted(set(running.values()))
+    if len(used) == 1 and not isinstance(settings, DeploymentConfig) and "data_dir" not in settings:
+        return configure({**settings, "data_dir": used[0]}), running
+    others = [address for address in sorted(running) if running[address] != wanted.data_dir]
+    if others:
+        remedy = f"use `--data-dir {used[0]}`"
+        if len(used) > 1:
+            remedy = "run `ebla down`, then `ebla up` with the --data-dir that has the data"
+        raise InvalidArgument(
+            f"{', '.join(others)} of deployment {wanted.name} {'runs' if len(others) == 1 else 'run'} in "
+            f"{', '.join(sorted({running[address] for address in others}))}, not in {wanted.data_dir}; {remedy}"
+        )
+    return wanted, running
+
+
+def _directories(namespace: str) -> dict[str, str]:
+    """The data directory of each role that answers."""
     handles = {a: handle for a in named_actors(namespace) if (handle := find_actor(namespace, a)) is not None}
     answers = poll(handles, time.monotonic() + STATUS_S)
-    roots = [answer.root for answer in answers.values() if isinstance(answer, Pong) and answer.root]
-    if not roots:
-        raise Unavailable(f"no role of deployment {name!r} answers; see `ebla status`")
-    data_dir = str(Path(roots[0]).parent.parent)  # <data_dir>/<slot>/<role>
-    saved = memory.recall(configure({"name": name, "data_dir": data_dir}), _survey().hosts)
-    return up(configure({"logs": True}, saved.config), progress=progress, timeout_s=timeout_s)
+    roots = {a: answer.root for a, answer in answers.items() if isinstance(answer, Pong) and answer.root}
+    return {a: str(Path(root).parent.parent) for a, root in roots.items()}  # <data_dir>/<slot>/<role>
+
+
+def _require_none(config: DeploymentConfig) -> None:
+    """Refuse to begin a deployment beside roles that exist and do not say where their data is."""
+    if there := named_actors(config.namespace):
+        raise Unavailable(
+            f"{', '.join(there)} exist and do not answer, and no host has saved settings in {config.data_dir}; is this their "
+            "directory (`--data-dir`)? `ebla down` ends them, and keeps their data"
+        )
 
 
 def _require_connected() -> None:
@@ -156,10 +207,8 @@ def _survey() -> Survey:
     return slots.survey(nodes)
 
 
-def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tuple[Deployment, Deployment]:
-    """The former and the new state of the deployment; the new one is durable when this returns,
-    before any launch."""
-    before = memory.recall(config, available.hosts)
+def _remember(config: DeploymentConfig, before: Deployment, available: Survey, chosen: Survey) -> Deployment:
+    """The new state of the deployment; it is durable when this returns, before any launch."""
     config = catalog.settled(config, before, chosen.hosts)
     catalog.require_possible(before, config, asking.named_actors(config.namespace))
     covered = groups.recognise(groups.present(config.name), before.groups, available.hosts)
@@ -179,7 +228,7 @@ def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tu
         config=config, masters=seats.masters, journal=journal, groups=covered, groups_made=made
     )
     memory.keep(state, before, available.hosts)
-    return before, state
+    return state
 
 
 def _place(state: Deployment, available: Survey, show: Progress, deadline_s: float) -> dict[str, Group]:
@@ -213,10 +262,16 @@ def expected(specs: Sequence[RoleSpec], available: Survey, there: Sequence[str])
     ]
 
 
-def _status(spec: RoleSpec, answer: Answer | None, available: Survey, state: Deployment) -> RoleStatus:
+def _status(
+    spec: RoleSpec, answer: Answer | None, available: Survey, state: Deployment, there: Sequence[str]
+) -> RoleStatus:
     if available.host(spec.slot) is None:
-        why = f"slot {spec.slot} has no alive node; the role comes back when a node with this label joins"
-        return RoleStatus(spec.address, spec.slot, AWAY, error=why)
+        remedy = "run `ebla up` when a node with this label has joined"
+        if spec.address in there:
+            remedy = "the role comes back when a node with this label joins"
+        return RoleStatus(
+            spec.address, spec.slot, AWAY, error=f"slot {spec.slot} has no alive node; {remedy}"
+        )
     if answer is None:
         return RoleStatus(spec.address, spec.slot, MISSING, error="it starts when the journal has grown")
     found = asking.status(spec.address, spec.slot, answer)
@@ -239,6 +294,19 @@ def _troubles(roles: Iterable[RoleStatus]) -> list[str]:
         f"{', '.join(addresses)} {'is' if len(addresses) == 1 else 'are'} {state}: {error}"
         for (state, error), addresses in together.items()
     ]
+
+
+def _left_behind(before: Deployment, state: Deployment, available: Survey) -> list[str]:
+    """The hosts that had roles in the former Ray cluster, and are in no group of this one: Ray knows nothing of their roles."""
+    former, chosen = groups.bundles(before.groups), state.config.slots
+    absent = [
+        slot
+        for slot in sorted(former.keys() - groups.bundles(state.groups).keys())
+        if available.host(slot) is None and (not chosen or slot in chosen)
+    ]
+    if not absent:
+        return []
+    return [f"hosts that had roles have not joined: {', '.join(absent)}; run `ebla up` when they have"]
 
 
 def _fleeting(chosen: Survey) -> list[str]:
@@ -274,12 +342,23 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
             _, goodbyes = ray.wait(goodbyes, num_returns=len(goodbyes), timeout=min(left_s, 1.0))
             show(f"{len(goodbyes)} of {len(addresses)} roles are stopping")
     killed = _end_remaining(namespace, min(deadline_s, time.monotonic() + GOODBYE_S))
-    await_gone(namespace, addresses, time.monotonic() + DOWN_S)
-    there = groups.present(name)
-    for group in there:
-        groups.remove(group)
+    removed: dict[str, str] = {}  # id -> name
+    until_s = time.monotonic() + DOWN_S
+    # An `ebla up` at the same time may still launch roles; those in a removed group would never run.
+    while (there := groups.present(name)) or named_actors(namespace):
+        if time.monotonic() > until_s:
+            left = ", ".join([*named_actors(namespace), *(group.name for group in there)])
+            raise Unavailable(
+                f"Ray still has {left}: let an `ebla up` that runs now end, or see the dashboard; then run `ebla down` again"
+            )
+        for group in there:
+            if group.id not in removed:
+                groups.remove(group)
+                removed[group.id] = group.name
+        killed += _end_remaining(namespace, 0.0)
+        time.sleep(POLL_S)
     stopped = tuple(address for address in addresses if address not in killed)
-    return DownReport(name, stopped, tuple(killed), tuple(group.name for group in there))
+    return DownReport(name, stopped, tuple(dict.fromkeys(killed)), tuple(removed.values()))
 
 
 def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> tuple[str, ...]:

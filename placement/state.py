@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from ebla.actors.errors import Unavailable
 from ebla.placement.config import DeploymentConfig
 from ebla.storage.directories.instance import make_directory, write_durably
 from ebla.storage.errors import Damaged, InvalidArgument
@@ -89,14 +90,23 @@ def encode(deployment: Deployment) -> bytes:
 
 
 def save(data_dir: str, data: bytes) -> None:
-    """Save the state, durable when it returns. An older revision never replaces a newer one."""
+    """Save the state, durable when it returns. Raises if the directory has the state of another
+    deployment, or of another `ebla up` at the same time."""
     deployment = decode(data, "the new state")
     make_directory(Path(data_dir))
     with open(Path(data_dir) / LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several slots may share one directory
         present = load(data_dir)
-        if present is None or present.uuid != deployment.uuid or present.revision < deployment.revision:
-            write_durably(Path(data_dir) / FILE, data)
+        if present == deployment:
+            return
+        if present is not None and present.uuid != deployment.uuid:
+            raise InvalidArgument(_several(data_dir, (present, deployment)))
+        if present is not None and present.revision >= deployment.revision:
+            raise Unavailable(
+                f"revision {deployment.revision} of {data_dir}/{FILE} is not saved: another `ebla up` has saved revision "
+                f"{present.revision}; run `ebla up` again"
+            )
+        write_durably(Path(data_dir) / FILE, data)
 
 
 def newest(found: Iterable[Deployment | None], name: str) -> Deployment | None:
@@ -109,7 +119,14 @@ def newest(found: Iterable[Deployment | None], name: str) -> Deployment | None:
             "its own, or use its name"
         )
     if len({deployment.uuid for deployment in copies}) > 1:
-        raise InvalidArgument(
-            f"the hosts hold states of several deployments named {name}; move the data_dir of the wrong ones aside"
-        )
+        raise InvalidArgument(_several(copies[0].config.data_dir, copies))
     return max(copies, key=lambda deployment: deployment.revision, default=None)
+
+
+def _several(data_dir: str, found: Iterable[Deployment]) -> str:
+    masters = {deployment.uuid: ", ".join(deployment.masters) for deployment in found}
+    named = " and ".join(f"{uuid[:8]} with masters on {slots}" for uuid, slots in sorted(masters.items()))
+    return (
+        f"{data_dir} holds several deployments of one name: {named}; move the directory of the wrong one aside on the "
+        "hosts that have it"
+    )

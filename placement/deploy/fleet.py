@@ -29,7 +29,8 @@ Progress = Callable[[str], None]
 
 
 class Fleet:
-    """Adopts or launches the actor of each role, and records which of the two."""
+    """Adopts or launches the actor of each role, and records which of the two. `new`: the group
+    that no role was launched in before, if there is one."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Fleet:
         state: Deployment,
         available: Survey,
         progress: Progress,
+        new: str | None = None,
     ) -> None:
         self.launched: list[str] = []
         self.adopted: list[str] = []
@@ -46,6 +48,7 @@ class Fleet:
         self._bundles = groups.bundles(state.groups)
         self._available = available
         self._progress = progress
+        self._new = new
         self._handles: dict[str, Any] = {}
 
     def bring(self, specs: Sequence[RoleSpec], deadline_s: float) -> dict[str, Answer]:
@@ -60,7 +63,7 @@ class Fleet:
 
     def _adopt_or_launch(self, spec: RoleSpec) -> Any:
         handle = find_actor(self._config.namespace, spec.address)
-        if handle is not None and _stopped_half_way(handle):
+        if handle is not None and self._is_over(spec, handle):
             end_actor(self._config.namespace, spec.address)
             handle = None
         if handle is not None:
@@ -77,17 +80,19 @@ class Fleet:
         )
         return options.remote(msgspec.msgpack.encode(spec.assignment(self._config)))
 
+    def _is_over(self, spec: RoleSpec, handle: Any) -> bool:
+        """Whether an actor that exists serves no more: an earlier `down` was interrupted, and the role
+        has stopped; or the group was removed in which a simultaneous `up` launched it."""
+        answer = poll({"": handle}, time.monotonic() + ASK_S)[""]
+        if isinstance(answer, str):
+            return self._bundles[spec.slot].group == self._new
+        return answer.state == STOPPING
+
     def _settled(self, address: str, pong: Pong) -> bool:
         done = asking.settled(pong)
         if done:
             self._progress(f"{address} is {pong.state}")
         return done
-
-
-def _stopped_half_way(handle: Any) -> bool:
-    """Whether an earlier `down` was interrupted: the role has stopped, and its actor still exists."""
-    answer = poll({"": handle}, time.monotonic() + ASK_S)[""]
-    return isinstance(answer, Pong) and answer.state == STOPPING
 
 
 def end_actor(namespace: str, address: str) -> bool:

@@ -1,7 +1,7 @@
 """Keep a deployment's state (placement/state.py) on this host and on every slot, and find it again.
 
-If this host has a copy, that copy is used. If it has none (the first `up`, or another head than
-last time), a Ray task on each slot reads the copy there.
+The newest copy counts: a host that was away, or is no slot, may have an older one, and a new host
+has none. A Ray task on each slot reads the copy there.
 """
 
 from __future__ import annotations
@@ -21,34 +21,29 @@ from ebla.placement.asking import first_line
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.deploy.slots import Host
 from ebla.placement.state import Deployment
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument
 
 TASKS_S = 150.0  # if a worker process hangs at its start, Ray starts another one after 60 s
+RECALL_S = 30.0  # with a copy on this host: a hung host does not keep `ebla up` from starting roles elsewhere
 
 
 def recall(config: DeploymentConfig, hosts: Sequence[Host]) -> Deployment:
-    """The saved state; a new one of this configuration if none was saved."""
-    found = state.newest([state.load(config.data_dir)], config.name)
-    if found is None:
-        answers = _on_each(hosts, _read, config.data_dir)
-        where = f"{config.data_dir}/{state.FILE}"
-        copies = [
-            state.decode(data, f"{host.slot}:{where}")
-            for host, (data, *_) in zip(hosts, answers, strict=True)
-            if data
-        ]
-        found = state.newest(copies, config.name)
-        if found is None:
-            with_masters = sorted({slot for _, _, slots in answers for slot in slots})
-            _require_journals(
-                config, sorted({slot for _, slots, _ in answers for slot in slots}), with_masters
-            )
-            return _anew(config, tuple(with_masters))
-    return found or _anew(config)
-
-
-def _anew(config: DeploymentConfig, masters: tuple[str, ...] = ()) -> Deployment:
-    return Deployment(uuid=secrets.token_hex(16), revision=0, config=config, masters=masters)
+    """The newest saved state; a new one of this configuration if none was saved."""
+    here = state.load(config.data_dir)
+    answers = _on_each(hosts, _read, config.data_dir, needed=here is None)
+    copies = [
+        state.decode(data, f"{slot}:{config.data_dir}/{state.FILE}")
+        for slot, (data, *_) in answers.items()
+        if data
+    ]
+    found = state.newest([here, *copies], config.name)
+    if found is not None:
+        return found
+    with_masters = sorted({slot for _, _, slots in answers.values() for slot in slots})
+    _require_journals(
+        config, sorted({slot for _, slots, _ in answers.values() for slot in slots}), with_masters
+    )
+    return Deployment(uuid=secrets.token_hex(16), revision=0, config=config, masters=tuple(with_masters))
 
 
 def _require_journals(config: DeploymentConfig, slots: Sequence[str], with_masters: Sequence[str]) -> None:
@@ -86,22 +81,32 @@ def _read(data_dir: str) -> tuple[bytes | None, list[str], list[str]]:
     return path.read_bytes() if path.exists() else None, nodes, with_masters
 
 
-def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run `work` on every host, and return the answers in the order of the hosts. The tasks have the environment of roles, so that
-    Ray can start a role in the process of a task that has ended."""
+def _on_each(
+    hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any, needed: bool = True
+) -> dict[str, Any]:
+    """Run `work` on every host, and return the answers by slot. Hosts that give none are left out unless all are `needed`. The tasks
+    have the environment of roles, so that Ray can start a role in the process of a task that has ended."""
     task = ray.remote(num_cpus=0, max_retries=1, runtime_env=ACTOR["runtime_env"])(work)
-    references = [task.options(label_selector=host.selector).remote(*arguments) for host in hosts]
-    late = set(ray.wait(references, num_returns=len(references), timeout=TASKS_S)[1])
-    if late:
-        silent = [host.slot for host, each in zip(hosts, references, strict=True) if each in late]
+    asked = {host.slot: task.options(label_selector=host.selector).remote(*arguments) for host in hosts}
+    wait_s = TASKS_S if needed else RECALL_S
+    late = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=wait_s)[1])
+    if late and needed:
+        silent = ", ".join(slot for slot, each in asked.items() if each in late)
         raise Unavailable(
-            f"no worker process of Ray answered within {TASKS_S:.0f} s on {', '.join(silent)}; look at the load and at Ray's logs "
+            f"no worker process of Ray answered within {TASKS_S:.0f} s on {silent}; look at the load and at Ray's logs "
             "there, and try again"
         )
-    try:
-        return list(ray.get(references))
-    except ray.exceptions.RayError as error:
-        raise Unavailable(
-            f"cannot reach the data directory on every host: {first_line(error)}; is it writable, and is ebla "
-            "installed on all nodes?"
-        ) from error
+    answers = {}
+    for slot, reference in asked.items():
+        try:
+            if reference not in late:
+                answers[slot] = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            if isinstance(cause := getattr(error, "cause", None), EblaError):
+                raise cause from error
+            if needed:
+                raise Unavailable(
+                    f"cannot reach the data directory on {slot}: {first_line(error)}; is it writable, and is ebla "
+                    "installed on all nodes?"
+                ) from error
+    return answers

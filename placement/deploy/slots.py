@@ -1,7 +1,7 @@
 """The hosts, and the placement of roles on them: pure decisions from Ray's list of nodes.
 
 A slot is a host's permanent name: the label `ebla.slot` of its Ray node, or Ray's own node id if
-the label is not set. A node id does not outlive its raylet, so data kept under a node id is not
+no node has the label. A node id does not outlive its raylet, so data kept under a node id is not
 found after a restart of the node.
 """
 
@@ -68,18 +68,24 @@ class Seats(msgspec.Struct, frozen=True):
     in_master: bool = False
 
 
-def survey(nodes: Iterable[Mapping[str, Any]]) -> Survey:
-    """The hosts of a cluster. `nodes` is the result of ray.nodes()."""
+def survey(nodes: Iterable[Mapping[str, Any]], *, every: bool = False) -> Survey:
+    """The hosts of a cluster: the nodes with the label, or every node if none has it, or if `every`
+    one is wanted. `nodes` is the result of ray.nodes()."""
+    nodes = list(nodes)
+    # Dead nodes count: others take no role while all hosts are down.
+    labelled = not every and any(_label(node) for node in nodes)
     found: dict[str, Host] = {}
     left_out: list[str] = []
     for node in nodes:
         if not node["Alive"]:
             continue
-        node_id, labels = str(node["NodeID"]), node.get("Labels") or {}
-        slot = labels.get(SLOT_LABEL) or node_id
-        host = Host(slot, node_id, str(node.get("NodeManagerAddress", "")), SLOT_LABEL in labels)
+        node_id, label = str(node["NodeID"]), _label(node)
+        slot, address = label or node_id, str(node.get("NodeManagerAddress", ""))
+        host = Host(slot, node_id, address, lasting=bool(label))
         if (node.get("Resources") or {}).get("CPU", 0) < BUNDLE_CPU:
             left_out.append(f"node {node_id} ({slot}) has no CPU to schedule on")
+        elif labelled and not label:
+            left_out.append(f"node {node_id} ({address}) has no label {SLOT_LABEL}, and others have one")
         elif slot in found:
             raise DuplicateSlot(
                 f"nodes {found[slot].node_id} and {node_id} both carry the label {SLOT_LABEL}={slot}; restart one "
@@ -90,6 +96,11 @@ def survey(nodes: Iterable[Mapping[str, Any]]) -> Survey:
         else:
             found[slot] = host
     return Survey(tuple(found[slot] for slot in sorted(found)), tuple(left_out))
+
+
+def _label(node: Mapping[str, Any]) -> str:
+    """The slot label of a node; an empty one is none."""
+    return (node.get("Labels") or {}).get(SLOT_LABEL) or ""
 
 
 def choose(available: Survey, wanted: Sequence[str]) -> Survey:

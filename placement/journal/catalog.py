@@ -38,6 +38,7 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 MASTERS, JOURNALS, MACHINES_MIN = 2, 3, 3
 MASTER, JOURNAL, FIRST_MASTER = "master/", "journal/", "master/0"
+WITH_DATA = ("tablet-server/", "ledger-store/")  # roles whose address ends with their slot
 GROW_S_MIN, PAUSE_S = 5.0, 0.2
 
 
@@ -83,9 +84,12 @@ def require_room(config: DeploymentConfig, before: Deployment | None, hosts: Seq
 
 def require_possible(before: Deployment, config: DeploymentConfig, running: Sequence[str]) -> None:
     """Refuse numbers that the existing deployment does not allow: another number of journal nodes,
-    unless there is one, and fewer masters. While actors are `running`, also more masters, and other times on which leases rest."""
+    unless there is one, and fewer masters. While actors are `running`, also more masters, other times on which leases rest, and
+    fewer hosts than those with servers."""
     if before.revision == 0:
         return
+    if config.slots != before.config.slots:
+        _require_their_hosts(config, running)
     journal, masters = before.journal, len(before.masters)
     wanted, nodes = counts(config)
     made = journal is not None and journal.formatted
@@ -111,6 +115,16 @@ def require_possible(before: Deployment, config: DeploymentConfig, running: Sequ
         raise InvalidArgument(
             f"{', '.join(changed)} would change while {len(running)} roles run with the former settings, and leases rest on equal ones; "
             "`ebla down`, then `ebla up` again"
+        )
+
+
+def _require_their_hosts(config: DeploymentConfig, running: Sequence[str]) -> None:
+    """Servers that are left out would run on, and not be started again after their end."""
+    found = {address.partition("/")[2] for address in running if address.startswith(WITH_DATA)}
+    if config.slots and (dropped := sorted(found - set(config.slots))):
+        raise InvalidArgument(
+            f"slots leaves out {', '.join(dropped)}, where servers with data run; first run `ebla nodes decommission "
+            f"{dropped[0]} --stop`, or name {'it' if len(dropped) == 1 else 'them'} too"
         )
 
 

@@ -27,6 +27,7 @@ from ebla.storage.errors import EblaError
 T = TypeVar("T")
 
 POLL_S = 0.05
+INACTIVE = "no master is active yet; `ebla check` says why"
 
 
 def make(namespace: str, journal: JournalOptions) -> str:
@@ -44,15 +45,15 @@ def nodes_of(namespace: str, journal: JournalOptions) -> tuple[str, ...]:
 
 
 def look(namespace: str, journal: JournalOptions, masters: Sequence[str], wait_s: float) -> list[str]:
-    """The warnings of `verify` about the present states of the nodes, and one if no master is
-    active, or becomes active during the wait."""
+    """The warnings of `verify` about the present states of the nodes, and INACTIVE if no
+    master is active, or becomes active during the wait."""
 
     async def work(world: World) -> list[str]:
         warnings = verify(journal, await asked(world, journal))
         until = world.clock.monotonic() + wait_s
         while masters and not await _is_one_active(world, masters):
             if world.clock.monotonic() >= until:
-                return [*warnings, "no master is active yet; `ebla check` says why"]
+                return [*warnings, INACTIVE]
             await world.clock.sleep(POLL_S)
         return warnings
 

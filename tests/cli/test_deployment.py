@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from ebla.cli.data.sources import reader_options
 from ebla.cli.frame import places
@@ -40,7 +41,7 @@ def configured(
     journals: int | None = None,
 ) -> DeploymentConfig:
     flags = {"data_dir": data_dir, "slots": slots, "masters": masters, "journals": journals}
-    return _configured(Ui(Common(name=name)), file, flags, assigned)
+    return _configured(Ui(Common(name=name)), file, flags, assigned)[1]
 
 
 def test_by_default_everything_is_under_the_home_directory(home: Path) -> None:
@@ -188,10 +189,21 @@ def test_the_command_that_starts_a_deployment_again_is_remembered(
 def test_an_up_remembers_its_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment, "reach", lambda ui: "127.0.0.1:6379")
     monkeypatch.setattr(deployment, "exposure", lambda cluster, address: [])
-    monkeypatch.setattr("ebla.placement.launch.up", lambda *given, **named: report((), ("master/0",)))
+    given: list[object] = []
+
+    def up(settings: object, **more: object) -> UpReport:
+        given.append(settings)
+        return structs.replace(report((), ("master/0",)), data_dir=data)
+
+    monkeypatch.setattr("ebla.placement.launch.up", up)
     data = str(home / "d")
     assert invoke("up", "--data-dir", data).status == 0
+    assert given == [{"name": "ebla", "data_dir": data}], "all others stay as they are saved"
     assert places.up_command("ebla") == f"ebla up --data-dir {data}"
+    (home / ".ebla" / "data-dirs.json").unlink()
+    assert invoke("up").status == 0
+    assert given[1] == {"name": "ebla"}, "roles that run know their directory"
+    assert places.known() == {"ebla": data}
 
 
 def role(address: str, state: str = "running", error: str | None = None) -> RoleStatus:

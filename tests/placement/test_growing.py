@@ -143,7 +143,7 @@ def test_a_deployment_whose_journal_has_yet_to_grow_is_not_ready() -> None:
     answers = {spec.address: running for spec in catalog.roles(plan_roles, state) if spec.slot != "c"}
     del answers["master/1"]
     found = {
-        spec.address: launch._status(spec, answers.get(spec.address), available, state)
+        spec.address: launch._status(spec, answers.get(spec.address), available, state, [])
         for spec in catalog.roles(plan_roles, state)
     }
     assert found["master/0"].error is found["tablet-server/b"].error is None

@@ -36,14 +36,29 @@ def node(node_id: str, slot: str | None = None, alive: bool = True, cpu: float =
 
 
 def test_a_host_is_named_by_its_label_and_without_one_by_its_node_id() -> None:
-    found = survey([node("n2", "b"), node("n1", "a"), node("n3")])
-    assert found.slots == ("a", "b", "n3")
-    assert [host.lasting for host in found.hosts] == [True, True, False]
-    assert [host.selector for host in found.hosts] == [
-        {SLOT_LABEL: "a"},
-        {SLOT_LABEL: "b"},
-        {NODE_ID_LABEL: "n3"},
-    ]
+    found = survey([node("n2", "b"), node("n1", "a")])
+    assert found.slots == ("a", "b")
+    assert [host.lasting for host in found.hosts] == [True, True]
+    assert [host.selector for host in found.hosts] == [{SLOT_LABEL: "a"}, {SLOT_LABEL: "b"}]
+    (unlabelled,) = survey([node("n3")]).hosts
+    assert (unlabelled.slot, unlabelled.lasting) == ("n3", False)
+    assert unlabelled.selector == {NODE_ID_LABEL: "n3"}
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_node_without_the_label_is_no_host_if_another_has_it_and_is_named(alive: bool) -> None:
+    found = survey([node("n1", "a", alive=alive), node("n2"), node("n3", "b")])
+    assert found.slots == (("a", "b") if alive else ("b",))
+    assert found.left_out == (f"node n2 (10.0.0.1) has no label {SLOT_LABEL}, and others have one",)
+    assert "n2" in survey([node("n1", "a", alive=alive), node("n2")], every=True).slots, "Spark uses it"
+    with pytest.raises(Unavailable, match=r"node n2 .* has no label"):
+        choose(survey([node("n1", "a", alive=False), node("n2")]), ())
+
+
+def test_an_empty_label_is_no_label() -> None:
+    empty = {**node("n1"), "Labels": {SLOT_LABEL: "", NODE_ID_LABEL: "n1"}}
+    (host,) = survey([empty]).hosts
+    assert (host.slot, host.lasting, host.selector) == ("n1", False, {NODE_ID_LABEL: "n1"})
 
 
 def test_a_dead_node_is_no_host_and_its_label_may_come_back_on_another() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ebla.actors.errors import Unavailable
@@ -40,17 +41,33 @@ def test_an_empty_change_is_not_a_revision() -> None:
     assert deployment().revised(masters=("a",)) == deployment()
 
 
-def test_an_older_revision_never_replaces_a_newer_one(tmp_path: Path) -> None:
-    state.save(str(tmp_path), state.encode(deployment(revision=5)))
-    state.save(str(tmp_path), state.encode(deployment(revision=4)))
-    found = state.load(str(tmp_path))
-    assert found is not None and found.revision == 5
+def test_an_older_or_a_different_revision_never_replaces_a_newer_one_and_is_not_lost_silently(
+    tmp_path: Path,
+) -> None:
+    newest = deployment(revision=5)
+    state.save(str(tmp_path), state.encode(newest))
+    state.save(str(tmp_path), state.encode(newest))
+    other = msgspec.structs.replace(newest, masters=("b",))
+    for older in (deployment(revision=4), other):
+        with pytest.raises(Unavailable, match=r"has saved revision 5; run `ebla up` again"):
+            state.save(str(tmp_path), state.encode(older))
+    assert state.load(str(tmp_path)) == newest
+
+
+def test_the_state_of_another_deployment_is_never_replaced(tmp_path: Path) -> None:
+    kept = deployment(uuid="u", revision=1)
+    state.save(str(tmp_path), state.encode(kept))
+    with pytest.raises(
+        InvalidArgument, match=r"u with masters on a and v .*move the directory of the wrong one"
+    ):
+        state.save(str(tmp_path), state.encode(deployment(uuid="v", revision=9)))
+    assert state.load(str(tmp_path)) == kept
 
 
 def test_several_hosts_can_save_to_one_directory_at_once(tmp_path: Path) -> None:
-    encoded = [state.encode(deployment(revision=revision)) for revision in range(1, 9)]
+    state.save(str(tmp_path), state.encode(deployment(revision=7)))
     with multiprocessing.get_context("spawn").Pool(4) as pool:
-        pool.starmap(state.save, [(str(tmp_path), data) for data in encoded])
+        pool.starmap(state.save, [(str(tmp_path), state.encode(deployment(revision=8)))] * 8)
     found = state.load(str(tmp_path))
     assert found is not None and found.revision == 8
 

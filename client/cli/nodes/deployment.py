@@ -115,15 +115,15 @@ def up(
         "journals": journals,
         "logs": logs,
     }
-    settings = _configured(ui, config, flags, set_)
+    given, settings = _configured(ui, config, flags, set_)
     require_room(settings, local)
     with failure_remembered(local), ui.working(f"up {settings.name}") as progress:
         cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
         with undone_on_failure(cluster, started):
             progress.step("connecting to Ray")
             address = reach(ui)
-            report = launch.up(settings, progress=progress.step, timeout_s=timeout)
-    _remember(ui, settings, cluster, report)
+            report = launch.up(given, progress=progress.step, timeout_s=timeout)
+    _remember(ui, cluster, report)
     warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
         **structs.asdict(report),
@@ -143,8 +143,9 @@ def up(
 
 def _configured(
     ui: Ui, file: Path | None, flags: dict[str, Any], assigned: list[str] | None
-) -> DeploymentConfig:
-    """The settings, by precedence: flags, the file, the deployment's present settings, defaults."""
+) -> tuple[dict[str, Any], DeploymentConfig]:
+    """The given settings, where flags override the file; and with those that are saved on this host and the defaults, to
+    refuse what cannot work before anything starts. Other hosts may have saved newer ones."""
     from ebla.cli.frame import places
     from ebla.placement import state
     from ebla.placement.config import configure, read_file
@@ -154,15 +155,16 @@ def _configured(
         _assign(settings, text)
     settings.update({key: value for key, value in flags.items() if value is not None})
     settings["name"] = ui.common.name or settings.get("name", NAME)
-    settings.setdefault("data_dir", places.data_dir(str(settings["name"])))
+    if settings["name"] in places.known():  # otherwise roles that run elsewhere may name it
+        settings.setdefault("data_dir", places.data_dir(settings["name"]))
     configured = configure(settings)
     before = state.load(configured.data_dir)
     if before is None:
-        return configured
+        return settings, configured
     found = configure(settings, before.config)
     if found.slots and "slots" not in settings:
         ui.note(f"on the hosts of the last `ebla up` only: {', '.join(found.slots)}; --slot names others")
-    return found
+    return settings, found
 
 
 def _assign(settings: dict[str, Any], text: str) -> None:
@@ -215,13 +217,13 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
     return parts
 
 
-def _remember(ui: Ui, settings: DeploymentConfig, cluster: LocalCluster | None, report: UpReport) -> None:
+def _remember(ui: Ui, cluster: LocalCluster | None, report: UpReport) -> None:
     """Keep what later commands need: where the data is, how to start all of it again, and names for completion."""
     from ebla.cli.frame import places
 
-    places.remember(settings.name, settings.data_dir)
-    places.remember_up(settings.name, _up_command(settings.name, ui.common.address, cluster))
-    if report.ready and ui.interactive and settings.name == name_of(ui):
+    places.remember(report.name, report.data_dir)
+    places.remember_up(report.name, _up_command(report.name, ui.common.address, cluster))
+    if report.ready and ui.interactive and report.name == name_of(ui):
         within(ui, lambda cluster: cluster.leave())  # which learns the names
 
 
