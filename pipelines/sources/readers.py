@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,14 +20,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from ebla.errors import SourceUnreadable
-from ebla.pipelines.sources.dialect import Dialect, unclear_escape
+from ebla.pipelines.sources.decoded import SENTINEL, Decoded
+from ebla.pipelines.sources.dialect import Dialect
 from ebla.pipelines.sources.files import File, Place
 from ebla.pipelines.sources.types import RepeatedKey, json_object, json_text
 from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
 PART_ROWS = 32_768
-_SENTINEL = "\x1e~ebla~end~"  # after the last row: a quotation mark that is still open would swallow it
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -82,61 +81,16 @@ def _labelled(part: Part, labels: dict[str, str]) -> Part:
 # -- CSV -----------------------------------------------------------------------------------------------------
 
 
-class _Decoded(io.RawIOBase):
-    """A stream of bytes as UTF-8, with an end mark. Raises SourceUnreadable if the first rows did not show whether a backslash
-    escapes quotation marks, and a later row needs that."""
-
-    def __init__(self, stream: Any, dialect: Dialect, path: str) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(dialect.encoding)()
-        self._plain = dialect.encoding == "utf-8"
-        self._first_line = dialect.sep_line
-        self._ended = False
-        self._held = b""
-        self._path = path
-        followers = f"[^{re.escape(dialect.quote + dialect.separator)}\r\n]"
-        unclear = rf"\\{re.escape(dialect.quote)}{followers}" if dialect.escape is None else None
-        self._unclear = None if unclear is None else re.compile(unclear.encode())
-        self._last = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._held and not self._ended:
-            data = self._stream.read(len(buffer))
-            self._ended = not data
-            if not self._plain:
-                data = self._decoder.decode(data, final=self._ended).encode()
-            self._refuse_unclear(data)
-            if self._ended:
-                data += f"\n{_SENTINEL}\n".encode()
-            if self._first_line and data:
-                data, self._first_line = data.partition(b"\n")[2], False
-            self._held = data
-        size = min(len(buffer), len(self._held))
-        buffer[:size] = self._held[:size]
-        self._held = self._held[size:]
-        return size
-
-    def _refuse_unclear(self, data: bytes) -> None:
-        if self._unclear is None:
-            return
-        if self._unclear.search(self._last + data):
-            raise unclear_escape(self._path)
-        self._last = (self._last + data)[-2:]
-
-
 def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     assert dialect is not None, "a CSV file has a dialect"
     names = dialect.columns
     rows = _Numbered(file, len(names), dialect.skipped + 1)
     with place.open(file) as raw:
         batches = _open_csv(
-            io.BufferedReader(_Decoded(raw, dialect, file.path), 1 << 20), dialect, rows.refuse
+            io.BufferedReader(Decoded(raw, dialect, file.path), 1 << 20), dialect, rows.refuse
         )
         for batch in batches:
-            if len(names) == 1 and batch.num_rows and batch.column(0)[-1].as_py() == _SENTINEL:
+            if len(names) == 1 and batch.num_rows and batch.column(0)[-1].as_py() == SENTINEL:
                 batch, rows.ended = batch.slice(0, batch.num_rows - 1), True
             numbers = rows.number(batch.num_rows)
             batch = batch.rename_columns(names)
@@ -163,7 +117,7 @@ def _open_csv(stream: Any, dialect: Dialect, refuse: Callable[[Any], str]) -> It
             double_quote=not dialect.escape,
             escape_char=dialect.escape or False,
             newlines_in_values=True,
-            ignore_empty_lines=len(columns) == 1,
+            ignore_empty_lines=False,  # they have numbers
             invalid_row_handler=refuse,
         ),
         pacsv.ConvertOptions(
@@ -187,7 +141,7 @@ class _Numbered:
         self._unread: list[Unfit] = []
 
     def refuse(self, row: Any) -> str:
-        if row.text == _SENTINEL:
+        if row.text == SENTINEL:
             self.ended = True
             return "skip"
         self._refused.append(row.number)

@@ -58,6 +58,10 @@ def open_source(name: str, format: str | None = None, options: Mapping[str, str]
     found: dict[str, Dialect] = {}
     for file in files if files[0].format == "csv" else ():
         found[file.path] = _dialect(place, file, given)
+    # One writer, also of the files that do not show its escapes.
+    if any(each.unclear for each in found.values()):
+        for path, each in found.items():
+            found[path] = msgspec.structs.replace(each, unclear=each.escape != "")
     return FileSource(name, place, files, found)
 
 
