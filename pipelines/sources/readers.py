@@ -195,8 +195,7 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     unread: list[Unfit] = []
     size = number = 0
     with place.open(file) as raw:
-        lines = io.BufferedReader(_Bytes(raw), 1 << 20)
-        while line := lines.readline(BLOCK_BYTES):
+        for line, whole in _lines(io.BufferedReader(_Bytes(raw), 1 << 20)):
             number += 1
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -206,9 +205,11 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
                         'orient="records", lines=True))',
                         source=place.source,
                     )
-            if not line.strip():
+            if whole and not line.strip():
                 continue
             try:
+                if not whole:
+                    raise ValueError(f"the line has more than {BLOCK_BYTES >> 20} MiB")
                 row = {}
                 for name, raw in json_object(line).items():
                     value = bytes(raw)
@@ -229,12 +230,23 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
         yield _json_part(file, rows, quoted, numbers, unread)
 
 
+def _lines(stream: io.BufferedReader) -> Iterator[tuple[bytes, bool]]:
+    """The lines, and whether they are whole: of a longer line than BLOCK_BYTES only the beginning is held."""
+    while line := stream.readline(BLOCK_BYTES):
+        whole, rest = True, line
+        while rest and not rest.endswith(b"\n"):
+            rest = stream.readline(BLOCK_BYTES)
+            whole = whole and not rest
+        yield line, whole
+
+
 def _json_part(
     file: File, rows: list[dict[str, str | None]], quoted: set[str], numbers: list[int], unread: list[Unfit]
 ) -> Part:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in names}
-    batch = pa.RecordBatch.from_pydict(columns)
+    # Made of a struct, the rows count also if none of them has a column.
+    struct = pa.struct([(name, pa.string()) for name in names])
+    batch = pa.RecordBatch.from_struct_array(pa.array(rows, struct))
     return Part(file.name, batch, frozenset(names), frozenset(quoted), np.array(numbers, np.int64), unread)
 
 

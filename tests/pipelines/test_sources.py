@@ -77,6 +77,31 @@ def test_lines_that_are_no_json_objects_are_counted_with_their_numbers(tmp_path:
     assert (found.rows, found.fitting) == (6, 1)
 
 
+def test_a_line_of_json_that_is_too_long_is_one_row_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1 << 20)
+    for end in ("\n", ""):
+        long = f'{{"id": 3, "name": "{"x" * (5 << 19)}"}}'
+        (tmp_path / "a.json").write_text('{"id": 1}\n' + long + '\n{"id": 2}\n' + long + end)
+        found = checked(tmp_path / "a.json", id=pa.int64(), name=pa.string())
+        problem = "is no JSON object: the line has more than 1 MiB"
+        assert [(row.row, row.problem) for row in found.unfit_rows] == [(2, problem), (4, problem)]
+        assert (found.rows, found.fitting) == (4, 2)
+
+
+def test_rows_of_json_without_any_value_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n')
+    (tmp_path / "b.json").write_text("{}\n{}\n")
+    source, types = infer(open_source(str(tmp_path)))
+    found = check(source, TableSchema.from_arrow(types, ["id"]))
+    assert (found.rows, found.fitting) == (3, 1)
+    assert [(row.file, row.row, row.problem) for row in found.unfit_rows] == [
+        ("b.json", 1, "needs a value"),
+        ("b.json", 2, "needs a value"),
+    ]
+
+
 def test_a_line_of_json_that_repeats_a_key_is_one_row_that_does_not_fit(tmp_path: Path) -> None:
     lines = [
         '{"id": 1, "at": "12:30:15", "a:b": ":", "point": {"x": 1, "y": ":"}}',
