@@ -6,9 +6,11 @@ import bz2
 import gzip
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.orc
@@ -17,7 +19,7 @@ import pytest
 
 from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources import readers
-from ebla.pipelines.sources.check import check, fitting_batches
+from ebla.pipelines.sources.check import _Keys, check, fitting_batches
 from ebla.pipelines.sources.notes import notes
 from ebla.pipelines.sources.source import FileSource, infer, open_source
 from ebla.storage.errors import InvalidArgument
@@ -338,6 +340,18 @@ def test_repeated_keys_are_counted_with_the_places_of_both_rows(tmp_path: Path) 
         ("b.csv", 5, {"id": "1"}, "a.csv", 4),
     ]
     assert not found.clean
+
+
+def test_the_memory_for_repeated_keys_does_not_grow_with_their_number() -> None:
+    count, keys = 50_000, _Keys()
+    keys.add("a.csv", np.arange(count), pa.array([b"%d" % (n // 2) for n in range(count)], pa.binary()))
+    tracemalloc.start()
+    found = keys.repeated(2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None and found.count == count // 2
+    assert found.pairs == ((("a.csv", 0), ("a.csv", 1)), (("a.csv", 2), ("a.csv", 3)))
+    assert peak < 50 * count
 
 
 def test_an_empty_key_has_its_own_message(tmp_path: Path) -> None:
