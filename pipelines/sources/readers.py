@@ -23,11 +23,15 @@ from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources.decoded import SENTINEL, Decoded
 from ebla.pipelines.sources.dialect import Dialect
 from ebla.pipelines.sources.files import File, Place
+from ebla.pipelines.sources.int96 import in_one_unit
+from ebla.pipelines.sources.pieces import grouped
 from ebla.pipelines.sources.types import RepeatedKey, json_object, json_text
 from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
 PART_ROWS = 32_768
+READ_ROWS = 1024  # of a parquet file at once: their size is known only then
+BUFFER_BYTES = 1 << 20  # of each column of a parquet file
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -267,14 +271,29 @@ class _Bytes(io.RawIOBase):
 
 
 def _parquet(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    """Timestamps of the type INT96, which Spark writes by default, may be of any year and have nanoseconds. So they are read in
+    both units: pyarrow wraps nanoseconds outside of 1677..2262, and cuts off what is below a microsecond."""
     import pyarrow.parquet as parquet
 
     with place.filesystem.open_input_file(file.path) as opened:
-        reader = parquet.ParquetFile(opened)
+        reader = parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us", buffer_size=BUFFER_BYTES)
+        fine = parquet.ParquetFile(opened, metadata=reader.metadata, buffer_size=BUFFER_BYTES)
+        _refuse_twice(file, reader.schema_arrow)
+        schema, nanoseconds = reader.schema_arrow, fine.schema_arrow
+        twice = [field for field in nanoseconds if field.type != schema.field(field.name).type]
         start, stop = file.groups or (0, reader.num_row_groups)
         before = sum(reader.metadata.row_group(at).num_rows for at in range(start))
-        batches = reader.iter_batches(PART_ROWS, row_groups=list(range(start, stop)))
-        yield from _typed(file, reader.schema_arrow, batches, before + 1)
+        chosen = {"batch_size": READ_ROWS, "row_groups": range(start, stop)}
+        batches = reader.iter_batches(**chosen)
+        if twice:
+            schema = pa.schema([*schema, *twice])
+            others = fine.iter_batches(columns=[field.name for field in twice], **chosen)
+            batches = (
+                pa.RecordBatch.from_arrays([*one.columns, *other.columns], schema=schema)
+                for one, other in zip(batches, others, strict=True)
+            )
+        for part in _typed(file, schema, batches, before + 1):
+            yield part._replace(columns=in_one_unit(file.path, part.columns, len(twice)))
 
 
 def row_groups(place: Place, file: File) -> int:
@@ -291,11 +310,30 @@ def _arrow(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     with place.filesystem.open_input_file(file.path) as opened:
         if file.stream:
             stream = pa.ipc.open_stream(opened)
-            yield from _typed(file, stream.schema, stream)
+            _refuse_twice(file, stream.schema)
+            yield from _typed(file, stream.schema, _to_its_end(file, opened, stream))
             return
         reader = pa.ipc.open_file(opened)
+        _refuse_twice(file, reader.schema)
         batches = (reader.get_batch(at) for at in range(reader.num_record_batches))
         yield from _typed(file, reader.schema, batches)
+
+
+def _to_its_end(file: File, opened: Any, stream: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream. pyarrow takes the end of the file for the end of the stream, also after some of its batches; the
+    mark at the end is what it reads without returning a batch."""
+    while True:
+        before = opened.tell()
+        try:
+            batch = stream.read_next_batch()
+        except StopIteration:
+            break
+        yield batch
+    if opened.tell() == before:
+        raise SourceUnreadable(
+            f"{file.path} has no mark at the end of its Arrow stream, so it may be cut off; write it again and close the writer",
+            source=file.path,
+        )
 
 
 def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
@@ -303,18 +341,24 @@ def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
 
     with place.filesystem.open_input_file(file.path) as opened:
         reader = orc.ORCFile(opened)
+        _refuse_twice(file, reader.schema)
         yield from _typed(file, reader.schema, (reader.read_stripe(at) for at in range(reader.nstripes)))
 
 
 def _typed(file: File, schema: pa.Schema, batches: Any, first: int = 1) -> Iterator[Part]:
     """A file without rows has one part, too: its columns are known."""
     nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    for batch in chain(batches, [nothing]):
-        for at in range(0, max(1, batch.num_rows), PART_ROWS):
-            piece = batch.slice(at, PART_ROWS)
-            numbers = np.arange(first, first + piece.num_rows)
-            first += piece.num_rows
-            yield Part(file.name, piece, frozenset(), frozenset(), numbers, [])
+    for pieces in chain(grouped(batches, PART_ROWS, BLOCK_BYTES), [[nothing]]):
+        rows = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        numbers = np.arange(first, first + rows.num_rows)
+        first += rows.num_rows
+        yield Part(file.name, rows, frozenset(), frozenset(), numbers, [])
+
+
+def _refuse_twice(file: File, schema: pa.Schema) -> None:
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise SourceUnreadable(f"{file.path} has two columns {twice!r}; rename one of them", source=file.path)
 
 
 _READERS: dict[str, Callable[[Place, File, Dialect | None], Iterator[Part]]] = {

@@ -106,11 +106,11 @@ def test_every_row_is_in_one_call_at_its_position(sizes: list[int], rows: int, s
 
 
 @given(SIZES, st.integers(1, 64), st.integers(1, 600))
-def test_a_call_is_larger_than_the_limits_only_if_it_is_one_batch(
+def test_a_call_is_larger_than_the_limits_only_if_it_is_one_row(
     sizes: list[int], rows: int, size: int
 ) -> None:
     for call in target.calls(batches(sizes), rows, size):
-        if call.rows.column(0).num_chunks > 1:
+        if call.rows.num_rows > 1:
             assert call.rows.num_rows <= rows
             assert call.rows.nbytes <= size
 
