@@ -148,9 +148,9 @@ class FileSource:
         for part in readers.parts(self.place, file, self.dialects.get(file.path)):
             yield part if self.columns is None else _chosen(part, self.columns)
 
-    def check_unchanged(self) -> None:
-        """Raise SourceUnreadable if a file has changed since it was recognised."""
-        for file in self.files:
+    def check_unchanged(self, *files: File) -> None:
+        """Raise SourceUnreadable if one of these files has changed since it was recognised; without arguments, any file."""
+        for file in files or self.files:
             if self.place.changed(file):
                 raise SourceUnreadable(
                     f"{file.path} has changed while it was read; feed it again when it is complete",

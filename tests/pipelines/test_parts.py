@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebla.errors import SourceUnreadable
 from ebla.pipelines import target, tasks
 from ebla.pipelines.frames import FilePart
 from ebla.pipelines.sources.source import FileSource, infer, open_source
@@ -78,6 +79,20 @@ def test_values_of_nested_text_are_exact_or_refused_with_their_place(tmp_path: P
         InvalidArgument, match=r"rows.csv row 2, column 'v': '\[1.9\]' is not list<item: int64>"
     ):
         read(part_of(tmp_path / "rows.csv", types), 0)
+
+
+def test_a_piece_of_a_file_that_changes_ends_its_task(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,a,b\n1,10,20\n")
+    swapped = part_of(path)
+    path.write_text("id,b,a\n1,20,10\n2,21,11\n")
+    with pytest.raises(SourceUnreadable, match=r"a\.csv has changed while it was read; feed it again"):
+        read(swapped, 0)
+    rows = part_of(path)([pa.RecordBatch.from_pydict({"id": [0]})])
+    assert next(rows).num_rows == 2
+    path.write_text("id,b,a\n")
+    with pytest.raises(SourceUnreadable, match=r"a\.csv has changed while it was read"):
+        list(rows)
 
 
 # -- calls ---------------------------------------------------------------------------------------------------
