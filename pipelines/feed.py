@@ -79,7 +79,7 @@ def feed(
     source = os.fspath(source) if isinstance(source, os.PathLike) else source
     known = datasets.DATASETS.get(source) if isinstance(source, str) else None
     frame = as_frame(spark, source, wanted=table.schema) if isinstance(source, str) else source
-    check_columns(arrow_schema(frame.schema), table.name, table.schema)
+    check_columns(arrow_schema(frame.schema), table.name, table._awaited._routes.schema)
     key = list(table.primary_key)
     if partitions is not None:
         frame = frame.repartition(partitions, *key)

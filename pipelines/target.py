@@ -125,21 +125,21 @@ def check_same(
             )
 
 
-def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
+def check_columns(given: pa.Schema, table: str, wanted: TableSchema) -> None:
     """Check the names of columns before anything is written. Values are checked row by row."""
+    names = [column.name for column in wanted.columns]
     for name in given.names:
-        if name not in wanted.names:
+        if name not in names:
             raise InvalidArgument(
-                f"table {table!r} has no column {name!r}; drop it from the source, the columns are "
-                f"{', '.join(wanted.names)}",
+                f"table {table!r} has no column {name!r}; drop it from the source, the columns are {', '.join(names)}",
                 column=name,
             )
-    for field in wanted:
-        if not field.nullable and field.name not in given.names:
+    for column in wanted.columns:
+        if not column.nullable and column.default is None and column.name not in given.names:
             raise InvalidArgument(
-                f"the source has no column {field.name!r}, which table {table!r} needs; its columns are "
+                f"the source has no column {column.name!r}, which table {table!r} needs; its columns are "
                 f"{', '.join(given.names)}",
-                column=field.name,
+                column=column.name,
             )
 
 

@@ -12,13 +12,17 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebla.actors.errors import Unavailable
-from ebla.pipelines import raydp_app, session
+from ebla.pipelines import feed as feeding
+from ebla.pipelines import raydp_app, session, verify
 from ebla.pipelines.feed import arrow_schema, spark_cause
 from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.read import in_spark_types, spark_schema
 from ebla.placement.deploy.slots import Host, Survey
 from ebla.placement.extras import MissingPackage
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.altered import altered
+from ebla.storage.schema import TableSchema
+from ebla.write.alter import Changes
 
 
 def test_the_columns_of_a_dataframe_become_those_of_a_table() -> None:
@@ -176,6 +180,26 @@ def test_a_column_of_times_of_day_is_refused_by_name() -> None:
             spark_schema(schema)
         assert caught.value.column == "clock"
         assert spark_schema(schema, ["k"]).names == ["k"]
+
+
+def test_a_verification_takes_the_defaults_of_columns_that_the_source_lacks() -> None:
+    values = {
+        "small": 255,
+        "large": (1 << 64) - 1,
+        "took": timedelta(milliseconds=-5),
+        "note": "{}",
+        "tags": [None, 1],
+        "point": {"x": -0.0, "at": datetime(2024, 5, 17, tzinfo=timezone.utc)},
+        "m": [("a", 1), ("b", None)],
+    }
+    changes = Changes("t").add_column("plain", pa.string())
+    for name, value in values.items():
+        changes.add_column(name, NEWER.field(name).type, nullable=False, default=value)
+    schema = altered(TableSchema.from_arrow(pa.schema([("k", pa.int16())]), ["k"]), changes.changes)
+    kinds, found = verify._defaults(schema, ["k", "small"])
+    assert kinds == spark_schema(NEWER, list(values)[1:])
+    assert found == (*list(values.values())[1:-1], {"a": 1, "b": None})
+    assert verify._defaults(schema, ["k", *values]) == (t.StructType([]), ())
 
 
 # -- nodes and options ---------------------------------------------------------------------------------------
