@@ -87,8 +87,8 @@ def feed(
         frame = frame.sortWithinPartitions(*key)
     job = job or os.urandom(8).hex()
     name = f"feed/{job}/{os.urandom(4).hex()}"
-    counter = _start_counter(name)
     work = tasks.WriteTask(pickle.dumps(table), job, name, mode, call_rows, deadline_s)
+    counter = _start_counter(name)
     try:
         run = _Run(spark, frame.mapInArrow(work, tasks.RESULT), job, counter)
         with (

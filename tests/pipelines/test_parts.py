@@ -161,8 +161,19 @@ def test_the_counter_counts_a_partition_once_and_keeps_the_first_fatal_error() -
         (0, 10),
     ]:  # at last another attempt, with fewer rows so far
         counter.rows(partition, rows)
-    counter.failed(b"passing", False)
+    counter.failed(0, b"passing", False)
     assert counter.read() == (25, b"passing", None)
-    counter.failed(b"first", True)
-    counter.failed(b"second", True)
+    counter.failed(1, b"first", True)
+    counter.failed(0, b"second", True)
     assert counter.read() == (25, b"second", b"first")
+
+
+def test_an_error_that_a_later_attempt_overcame_is_not_the_last_one() -> None:
+    counter = tasks.Counter()
+    counter.failed(0, b"other", False)
+    counter.failed(1, b"overcome", False)
+    counter.rows(1, 10)
+    assert counter.read() == (10, b"other", None)
+    counter.failed(1, b"again", False)
+    counter.rows(0, 10)
+    assert counter.read() == (20, b"again", None)

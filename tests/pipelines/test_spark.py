@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -237,6 +239,36 @@ def test_spark_needs_a_node() -> None:
 def test_nothing_is_started_without_a_ray_cluster() -> None:
     with pytest.raises(Unavailable, match="not connected to a Ray cluster"), session.spark():
         pass
+
+
+def test_an_interruption_before_the_application_removes_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    removed: list[object] = []
+    for module, name in ((session, "_check"), (raydp_app, "check_versions"), (raydp_app, "check_free")):
+        monkeypatch.setattr(module, name, lambda *arguments: None)
+    monkeypatch.setattr(session.java, "java_home", lambda: None)
+    monkeypatch.setattr(session.ray, "nodes", list)
+    monkeypatch.setattr(session, "_places", lambda *arguments: "group")
+    monkeypatch.setattr(session, "remove_placement_group", removed.append)
+    monkeypatch.setattr(raydp_app, "place_of_master", interrupted)
+    with pytest.raises(KeyboardInterrupt), session.spark():
+        pass
+    assert removed == ["group"]
+
+
+def test_a_feed_that_cannot_begin_starts_no_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = TableSchema.from_arrow(pa.schema([("k", pa.int16())]), ["k"])
+    routes = SimpleNamespace(schema=schema)
+    table: Any = SimpleNamespace(name="t", primary_key=["k"], _awaited=SimpleNamespace(_routes=routes))
+    table.connection = lambda: None  # cannot be pickled
+    source: Any = SimpleNamespace(schema=spark_schema(schema.arrow()))
+    started: list[str] = []
+    monkeypatch.setattr(feeding, "_start_counter", started.append)
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        feeding.feed(cast(Any, None), source, table)
+    assert started == []
 
 
 @pytest.mark.parametrize("kind", ["driver", "executor"])
