@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.types as pt
 
 from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources.decoded import SENTINEL, Decoded
@@ -30,7 +31,7 @@ from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
 PART_ROWS = 32_768
-READ_ROWS = 1024  # of a parquet file at once: their size is known only then
+READ_ROWS = 1024  # of a parquet file or a dictionary at once: their size is known only then
 BUFFER_BYTES = 1 << 20  # of each column of a parquet file
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -348,11 +349,23 @@ def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
 def _typed(file: File, schema: pa.Schema, batches: Any, first: int = 1) -> Iterator[Part]:
     """A file without rows has one part, too: its columns are known."""
     nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    for pieces in chain(grouped(batches, PART_ROWS, BLOCK_BYTES), [[nothing]]):
+    plain = (piece for batch in batches for piece in _decoded(batch))
+    for pieces in chain(grouped(plain, PART_ROWS, BLOCK_BYTES), [[nothing]]):
         rows = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
         numbers = np.arange(first, first + rows.num_rows)
         first += rows.num_rows
         yield Part(file.name, rows, frozenset(), frozenset(), numbers, [])
+
+
+def _decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows without dictionaries, which would hide how large they are."""
+    if not any(map(pt.is_dictionary, batch.schema.types)):
+        yield batch
+        return
+    for at in range(0, batch.num_rows, READ_ROWS):
+        piece = batch.slice(at, READ_ROWS).columns
+        plain = [array.dictionary_decode() if pt.is_dictionary(array.type) else array for array in piece]
+        yield pa.RecordBatch.from_arrays(plain, names=batch.schema.names)
 
 
 def _refuse_twice(file: File, schema: pa.Schema) -> None:

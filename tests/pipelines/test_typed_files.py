@@ -102,6 +102,18 @@ def test_parts_are_bounded_by_bytes_and_keep_rows_and_numbers(
     assert parts[0].columns.num_rows == 500, "small rows are read together"
 
 
+def test_rows_of_a_dictionary_count_with_their_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(readers, "READ_ROWS", 100)
+    text = pa.array(["x" * 100, None] * 500)
+    pa.parquet.write_table(pa.table({"text": text.dictionary_encode()}), tmp_path / "a.parquet")
+    parts = [part.columns["text"] for part in open_source(str(tmp_path / "a.parquet")).parts()]
+    assert pa.concat_arrays([each for each in parts if len(each)]) == text
+    assert max(each.nbytes for each in parts) <= 10_000
+
+
 def test_a_buffer_that_all_rows_share_does_not_make_a_piece_of_each_row() -> None:
     views = pa.record_batch({"text": pa.array(["x" * 100] * 1000, pa.string_view())})
     groups = grouped([views, views], 1500, 50_000)
