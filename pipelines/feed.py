@@ -79,7 +79,7 @@ def feed(
     source = os.fspath(source) if isinstance(source, os.PathLike) else source
     known = datasets.DATASETS.get(source) if isinstance(source, str) else None
     frame = as_frame(spark, source, wanted=table.schema) if isinstance(source, str) else source
-    check_columns(arrow_schema(frame.schema), table.name, table.schema)
+    check_columns(arrow_schema(frame.schema), table.name, table._awaited._routes.schema)
     key = list(table.primary_key)
     if partitions is not None:
         frame = frame.repartition(partitions, *key)
@@ -87,8 +87,8 @@ def feed(
         frame = frame.sortWithinPartitions(*key)
     job = job or os.urandom(8).hex()
     name = f"feed/{job}/{os.urandom(4).hex()}"
-    counter = _start_counter(name)
     work = tasks.WriteTask(pickle.dumps(table), job, name, mode, call_rows, deadline_s)
+    counter = _start_counter(name)
     try:
         run = _Run(spark, frame.mapInArrow(work, tasks.RESULT), job, counter)
         with (

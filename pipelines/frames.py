@@ -78,5 +78,9 @@ class FilePart:
         wanted = to_arrow_schema(spark_schema(self.types))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for part in self.source.read(self.pieces[number]):
+                piece = self.pieces[number]
+                # Another file than the one whose columns and row groups the driver saw would be read in their places.
+                self.source.check_unchanged(piece)
+                for part in self.source.read(piece):
                     yield in_spark_types(in_types(part, self.types, self.source.decimal), wanted)
+                self.source.check_unchanged(piece)

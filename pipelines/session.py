@@ -74,23 +74,26 @@ def spark(
     raydp_app.check_free()
     java.java_home()
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    available = survey(nodes, every=True)
-    allowed = _allowed(available, on_slots, avoid_slots)
+    allowed = _allowed(survey(nodes, every=True), on_slots, avoid_slots)
     progress("waiting for places for Spark")
     group = _places(executors, cores, memory, allowed)
-    place_of_master = raydp_app.place_of_master(group, ray.nodes())  # type: ignore[no-untyped-call]
-    if allowed is not None and not place_of_master:
-        progress("several Ray nodes share an address: Spark's application master may be on any of them")
-    directory = raydp_app.directory_of_its_own()
-    settings = {
-        **_defaults(executors * cores, ui),
-        **raydp_app.java_options(quick, directory),
-        **(configs or {}),
-        **raydp_app.places_of(group, executors),
-        **place_of_master,
-    }
-    application = raydp_app.Application(name, executors, cores, memory, group, directory, settings)
-    hosts = _hosts_of(group) if place_of_master else _alive()
+    try:
+        place_of_master = raydp_app.place_of_master(group, ray.nodes())  # type: ignore[no-untyped-call]
+        if allowed is not None and not place_of_master:
+            progress("several Ray nodes share an address: Spark's application master may be on any of them")
+        directory = raydp_app.directory_of_its_own()
+        settings = {
+            **_defaults(executors * cores, ui),
+            **raydp_app.java_options(quick, directory),
+            **(configs or {}),
+            **raydp_app.places_of(group, executors),
+            **place_of_master,
+        }
+        application = raydp_app.Application(name, executors, cores, memory, group, directory, settings)
+        hosts = _hosts_of(group) if place_of_master else _alive()
+    except BaseException:  # the application, which removes the group at its end, is not there yet
+        remove_placement_group(group)
+        raise
     try:
         progress("starting Spark")
         lacking = _on_each(hosts, missing, "spark")

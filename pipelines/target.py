@@ -4,7 +4,7 @@ The requests for a partition of the source depend only on its rows and its numbe
 requests with the same ids, and the table is the same as after one attempt:
 
     client      16 bytes digested from the feed's job, and the partition's number
-    calls       whole Arrow batches, up to a fixed number of rows
+    calls       up to a fixed number of rows, and of bytes
     sequence    the position of a call's first row in its partition
 """
 
@@ -22,6 +22,7 @@ from ebla.actors.errors import NotFound, RequestReused, StaleRequest
 from ebla.actors.messages import RAFT, TableInfo
 from ebla.partitions import PartitionBy, resolve
 from ebla.pipelines.datasets import DATASETS
+from ebla.pipelines.sources.pieces import grouped
 from ebla.storage.errors import InvalidArgument, add_note
 from ebla.storage.schema import ROWS, TableSchema
 from ebla.table import Database, Table
@@ -124,21 +125,21 @@ def check_same(
             )
 
 
-def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
+def check_columns(given: pa.Schema, table: str, wanted: TableSchema) -> None:
     """Check the names of columns before anything is written. Values are checked row by row."""
+    names = [column.name for column in wanted.columns]
     for name in given.names:
-        if name not in wanted.names:
+        if name not in names:
             raise InvalidArgument(
-                f"table {table!r} has no column {name!r}; drop it from the source, the columns are "
-                f"{', '.join(wanted.names)}",
+                f"table {table!r} has no column {name!r}; drop it from the source, the columns are {', '.join(names)}",
                 column=name,
             )
-    for field in wanted:
-        if not field.nullable and field.name not in given.names:
+    for column in wanted.columns:
+        if not column.nullable and column.default is None and column.name not in given.names:
             raise InvalidArgument(
-                f"the source has no column {field.name!r}, which table {table!r} needs; its columns are "
+                f"the source has no column {column.name!r}, which table {table!r} needs; its columns are "
                 f"{', '.join(given.names)}",
-                column=field.name,
+                column=column.name,
             )
 
 
@@ -191,20 +192,12 @@ def client_id(job: str, partition: int) -> bytes:
 
 
 def calls(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = CALL_BYTES) -> Iterator[Call]:
-    """Joins whole batches, up to `rows_max` rows or `bytes_max`; the cuts depend on the batches alone."""
-    held: list[pa.RecordBatch] = []
-    position = rows = size = 0
-    for batch in batches:
-        if held and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
-            yield Call(position, pa.Table.from_batches(held))
-            position, rows, size = position + rows, 0, 0
-            held = []
-        if batch.num_rows:
-            held.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-    if held:
-        yield Call(position, pa.Table.from_batches(held))
+    """Calls of at most `rows_max` rows and `bytes_max` bytes, if they have more than one row."""
+    position = 0
+    for pieces in grouped(batches, rows_max, bytes_max):
+        rows = pa.Table.from_batches(pieces)
+        yield Call(position, rows)
+        position += rows.num_rows
 
 
 def write(

@@ -83,7 +83,8 @@ class WriteTask:
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """`rows`: answered so far, of all partitions. `fatal`: an error that every attempt would meet."""
+    """`rows`: answered so far, of all partitions. `last`: the newest error that no later attempt has overcome. `fatal`: one that
+    every attempt would meet."""
 
     rows: int
     last: ErrorFrame | None
@@ -95,19 +96,22 @@ class Counter:
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
-        self._last: bytes | None = None
+        self._errors: dict[int, bytes] = {}  # by partition, the newest at the end
         self._fatal: bytes | None = None
 
     def rows(self, partition: int, rows: int) -> None:
+        """The partition goes on, so its last error is overcome; another attempt that meets it reports it again."""
         self._rows[partition] = max(rows, self._rows.get(partition, 0))
+        self._errors.pop(partition, None)
 
-    def failed(self, error: bytes, fatal: bool) -> None:
-        self._last = error
+    def failed(self, partition: int, error: bytes, fatal: bool) -> None:
+        self._errors.pop(partition, None)
+        self._errors[partition] = error
         if fatal:
             self._fatal = self._fatal or error
 
     def read(self) -> tuple[int, bytes | None, bytes | None]:
-        return sum(self._rows.values()), self._last, self._fatal
+        return sum(self._rows.values()), next(reversed(self._errors.values()), None), self._fatal
 
 
 class CounterHandle:
@@ -126,4 +130,4 @@ class CounterHandle:
     def failed(self, error: EblaError) -> None:
         if self._counter is not None:
             fatal = not (error.retriable or type(error).possibly_applied)
-            self._counter.failed.remote(msgspec.msgpack.encode(to_frame(error)), fatal)
+            self._counter.failed.remote(self._partition, msgspec.msgpack.encode(to_frame(error)), fatal)

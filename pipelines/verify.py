@@ -2,8 +2,8 @@
 
     missing      a row of the source whose key is not in the table
     extra        a row of the table whose key is not in the source
-    different    a key that is in both, with a different column. Null equals null, NaN equals NaN, and instants are
-                 compared, not their text. A value that the table's type cannot hold is different
+    different    a key that is in both, with a different column. Null equals null, NaN equals NaN, 0.0 is not -0.0, and
+                 instants are compared, not their text. A value that the table's type cannot hold is different
     duplicates   rows of the source beyond the first with their key: the table keeps any one of them
 
 Rows are compared by digests of 128 bits of their other columns, so that only keys and digests are shuffled; rows that differ
@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 from typing import Any
 
+import pyarrow as pa
+
 from ebla.pipelines.feed import arrow_schema
 from ebla.pipelines.frames import frame as as_frame
 from ebla.pipelines.outcomes import Sample, VerifyReport
-from ebla.pipelines.read import read_table, spark_schema
+from ebla.pipelines.read import in_spark_types, read_table, spark_schema
 from ebla.pipelines.replicas import Counts, reported
 from ebla.pipelines.target import check_columns
 from ebla.placement.extras import needs
@@ -29,18 +32,22 @@ from ebla.show.progress import working
 from ebla.show.steps import Show
 from ebla.show.values import texts
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.convert import defaults
+from ebla.storage.schema import TableSchema
 from ebla.table import Table
 
 with needs("spark"):
     from pyspark.errors import AnalysisException
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
 
 SAMPLES = 10
 _UNFIT = "~unfit"
 _HASHES = ("~first", "~second")
 _NESTED = (ArrayType, MapType, StructType)
+_FLOATS = (FloatType, DoubleType)
 # Nulls and microseconds count.
 _JSON = {
     "ignoreNullFields": "false",
@@ -69,7 +76,9 @@ def verify(
         frame = as_frame(spark, os.fspath(source), wanted=table.schema)
     else:
         frame = source
-    check_columns(arrow_schema(frame.schema), table.name, table.schema)
+    schema = table._awaited._routes.schema
+    check_columns(arrow_schema(frame.schema), table.name, schema)
+    frame = _with_defaults(frame, schema)
     name = source if isinstance(source, str) else "DataFrame"
     with working(table._awaited._client.display, f"verify {table.name}") as shown:
         show = progress or shown
@@ -203,13 +212,32 @@ class _Comparison:
 
     def _plain(self, name: str, column: Column) -> Column:
         """A value that Spark can compare and hash: nested ones as text, because Spark compares no maps, and its hash skips nulls in
-        lists."""
-        return _as_json(column) if isinstance(self.types[name], _NESTED) else column
+        lists; floats as text, because Spark takes 0.0 and -0.0 for equal."""
+        if isinstance(self.types[name], _NESTED):
+            return _as_json(column)
+        return column.cast("string") if isinstance(self.types[name], _FLOATS) else column
 
     def _differs(self) -> Column:
         """True, false, or null if one side is missing."""
         first, second = (F.col(f"l.{_name(h)}") != F.col(f"r.{_name(h)}") for h in _HASHES)
         return first | second
+
+
+def _with_defaults(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """With the columns of the table that the source lacks, as a feed writes them; those without a default are null later."""
+    kinds, values = _defaults(schema, frame.columns)
+    if not kinds.fields:
+        return frame
+    return frame.crossJoin(F.broadcast(frame.sparkSession.createDataFrame([values], kinds)))
+
+
+def _defaults(schema: TableSchema, given: Sequence[str]) -> tuple[StructType, tuple[Any, ...]]:
+    """The defaults of the columns that are not given, as Spark has them."""
+    lacking = [c for c in schema.columns if c.default is not None and c.name not in given]
+    row = pa.RecordBatch.from_arrays([defaults(c, 1) for c in lacking], names=[c.name for c in lacking])
+    kinds = spark_schema(row.schema)
+    columns = in_spark_types(row, to_arrow_schema(kinds)).columns
+    return kinds, tuple(column[0].as_py(maps_as_pydicts="strict") for column in columns)
 
 
 def _in_types_of(frame: DataFrame, wanted: StructType) -> DataFrame:

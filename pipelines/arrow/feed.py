@@ -71,7 +71,7 @@ def feed(
             show(f"{count(rows, 'row')} checked")
 
         found, types = infer(opened(source, format, options), checking)
-        target.check_columns(types, table.name, table.schema)
+        target.check_columns(types, table.name, table._awaited._routes.schema)
         checked = check(found, table._awaited._routes.schema, show=checking)
         return write(
             found,

@@ -2,8 +2,8 @@
 
     missing      a row of the source whose key is not in the table, or that has no valid key
     extra        a row of the table whose key is not in the source
-    different    a key that is in both, with a different column. Null equals null, NaN equals NaN. A value that the table's
-                 type cannot hold is different
+    different    a key that is in both, with a different column. Null equals null, NaN equals NaN, 0.0 is not -0.0. A value
+                 that the table's type cannot hold is different
     duplicates   rows of the source beyond the first with their key: the table keeps any one of them
 
 The source is read once into digests of 64 bits, of each key and of each row (50 bytes of memory for a row at most), then the table is
@@ -65,7 +65,7 @@ def verify(
             show(f"reading the source: {count(rows, 'row')}")
 
         found, types = infer(opened(source, format, options), reading)
-        target.check_columns(types, table.name, table.schema)
+        target.check_columns(types, table.name, table._awaited._routes.schema)
         comparison = _Comparison(found, table, samples)
         comparison.read_source(reading)
         comparison.read_table(lambda rows: show(f"reading the table: {count(rows, 'row')}"))

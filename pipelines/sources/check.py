@@ -138,12 +138,11 @@ class _Keys:
         digests = np.concatenate(self._digests) if self._digests else np.zeros(0, np.int64)
         order = np.argsort(digests, kind="stable")
         again = np.flatnonzero(digests[order][1:] == digests[order][:-1]) + 1
-        later = np.sort(order[again])[:shown]
-        earlier = (
-            dict(zip(order[again].tolist(), order[again - 1].tolist(), strict=True)) if len(again) else {}
+        first = again[np.argsort(order[again])[:shown]]
+        pairs = zip(order[first - 1].tolist(), order[first].tolist(), strict=True)
+        return _Pairs(
+            len(again), tuple((self._where(earlier), self._where(later)) for earlier, later in pairs)
         )
-        found = tuple((self._where(earlier[at]), self._where(at)) for at in later.tolist())
-        return _Pairs(len(again), found)
 
     def _where(self, position: int) -> Where:
         starts = [start for start, _, _ in self._places]

@@ -9,7 +9,8 @@
                  is refused: the caller decides
     names        the first row. A row of numbers only is data and refused: the caller names the columns
     escape       if a quotation mark follows a backslash: the backslash if quoted values then end at a separator (pandas with
-                 escapechar, Spark), none if they end there without it. If both are possible, the caller decides
+                 escapechar, Spark), none if they end there without it. If both are possible, the caller decides; also if
+                 a value without quotation marks has a backslash, which Spark keeps and pandas takes for an escape
 
 Options of the caller replace what is recognised.
 """
@@ -47,8 +48,9 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+|[+-]?\d{1,3}(\.\d{3})+")
 
 class Dialect(msgspec.Struct, frozen=True):
     """`guess`: if the encoding is a guess, where this shows: `'Zoë' in line 2`. `skipped`: rows up to and with the header. `sep_line`: the file begins with Excel's line `sep=;`. `escape`: the character
-    before quotation marks inside of values, "" if they are doubled; None if the first rows do not show that. `thousands`: a
-    number such as 1,234, if the first rows do not show whether its comma is a decimal mark."""
+    before quotation marks inside of values, "" if they are doubled; None if the first rows do not show that. `unclear`: whether a backslash is one is known inside of
+    quotation marks only; if `escape` is None, nowhere. `thousands`: a number such as 1,234, if the first rows do not show whether
+    its comma is a decimal mark."""
 
     encoding: str
     separator: str
@@ -60,6 +62,7 @@ class Dialect(msgspec.Struct, frozen=True):
     escape: str | None = None
     thousands: str | None = None
     guess: str | None = None
+    unclear: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -155,6 +158,7 @@ def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
         escape,
         thousands,
         guess,
+        bool(escape) and "escape" not in options,
     )
 
 
@@ -265,6 +269,16 @@ def unclear_escape(path: str) -> SourceUnreadable:
     return SourceUnreadable(
         f"{path} has a quotation mark after a backslash; give the option escape=\\ if only the mark is part of the value, "
         "else escape=none",
+        source=path,
+    )
+
+
+def unclear_backslash(path: str) -> SourceUnreadable:
+    """Spark escapes only inside of quotation marks, and Python's writers everywhere."""
+    return SourceUnreadable(
+        f"{path} has quotation marks after a backslash, and a backslash in a value without quotation marks; give the option "
+        "escape=\\ if it is an escape there, too (pandas). A file of Spark keeps it: write parquet, or the CSV with Spark's "
+        "option escape='\"'",
         source=path,
     )
 

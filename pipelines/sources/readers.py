@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
@@ -19,16 +18,21 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.types as pt
 
 from ebla.errors import SourceUnreadable
-from ebla.pipelines.sources.dialect import Dialect, unclear_escape
+from ebla.pipelines.sources.decoded import SENTINEL, Decoded
+from ebla.pipelines.sources.dialect import Dialect
 from ebla.pipelines.sources.files import File, Place
+from ebla.pipelines.sources.int96 import in_one_unit
+from ebla.pipelines.sources.pieces import grouped
 from ebla.pipelines.sources.types import RepeatedKey, json_object, json_text
 from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
 PART_ROWS = 32_768
-_SENTINEL = "\x1e~ebla~end~"  # after the last row: a quotation mark that is still open would swallow it
+READ_ROWS = 1024  # of a parquet file or a dictionary at once: their size is known only then
+BUFFER_BYTES = 1 << 20  # of each column of a parquet file
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -82,61 +86,16 @@ def _labelled(part: Part, labels: dict[str, str]) -> Part:
 # -- CSV -----------------------------------------------------------------------------------------------------
 
 
-class _Decoded(io.RawIOBase):
-    """A stream of bytes as UTF-8, with an end mark. Raises SourceUnreadable if the first rows did not show whether a backslash
-    escapes quotation marks, and a later row needs that."""
-
-    def __init__(self, stream: Any, dialect: Dialect, path: str) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(dialect.encoding)()
-        self._plain = dialect.encoding == "utf-8"
-        self._first_line = dialect.sep_line
-        self._ended = False
-        self._held = b""
-        self._path = path
-        followers = f"[^{re.escape(dialect.quote + dialect.separator)}\r\n]"
-        unclear = rf"\\{re.escape(dialect.quote)}{followers}" if dialect.escape is None else None
-        self._unclear = None if unclear is None else re.compile(unclear.encode())
-        self._last = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._held and not self._ended:
-            data = self._stream.read(len(buffer))
-            self._ended = not data
-            if not self._plain:
-                data = self._decoder.decode(data, final=self._ended).encode()
-            self._refuse_unclear(data)
-            if self._ended:
-                data += f"\n{_SENTINEL}\n".encode()
-            if self._first_line and data:
-                data, self._first_line = data.partition(b"\n")[2], False
-            self._held = data
-        size = min(len(buffer), len(self._held))
-        buffer[:size] = self._held[:size]
-        self._held = self._held[size:]
-        return size
-
-    def _refuse_unclear(self, data: bytes) -> None:
-        if self._unclear is None:
-            return
-        if self._unclear.search(self._last + data):
-            raise unclear_escape(self._path)
-        self._last = (self._last + data)[-2:]
-
-
 def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     assert dialect is not None, "a CSV file has a dialect"
     names = dialect.columns
     rows = _Numbered(file, len(names), dialect.skipped + 1)
     with place.open(file) as raw:
         batches = _open_csv(
-            io.BufferedReader(_Decoded(raw, dialect, file.path), 1 << 20), dialect, rows.refuse
+            io.BufferedReader(Decoded(raw, dialect, file.path), 1 << 20), dialect, rows.refuse
         )
         for batch in batches:
-            if len(names) == 1 and batch.num_rows and batch.column(0)[-1].as_py() == _SENTINEL:
+            if len(names) == 1 and batch.num_rows and batch.column(0)[-1].as_py() == SENTINEL:
                 batch, rows.ended = batch.slice(0, batch.num_rows - 1), True
             numbers = rows.number(batch.num_rows)
             batch = batch.rename_columns(names)
@@ -163,7 +122,7 @@ def _open_csv(stream: Any, dialect: Dialect, refuse: Callable[[Any], str]) -> It
             double_quote=not dialect.escape,
             escape_char=dialect.escape or False,
             newlines_in_values=True,
-            ignore_empty_lines=len(columns) == 1,
+            ignore_empty_lines=False,  # they have numbers
             invalid_row_handler=refuse,
         ),
         pacsv.ConvertOptions(
@@ -187,7 +146,7 @@ class _Numbered:
         self._unread: list[Unfit] = []
 
     def refuse(self, row: Any) -> str:
-        if row.text == _SENTINEL:
+        if row.text == SENTINEL:
             self.ended = True
             return "skip"
         self._refused.append(row.number)
@@ -241,8 +200,7 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     unread: list[Unfit] = []
     size = number = 0
     with place.open(file) as raw:
-        lines = io.BufferedReader(_Bytes(raw), 1 << 20)
-        while line := lines.readline(BLOCK_BYTES):
+        for line, whole in _lines(io.BufferedReader(_Bytes(raw), 1 << 20)):
             number += 1
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -252,9 +210,11 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
                         'orient="records", lines=True))',
                         source=place.source,
                     )
-            if not line.strip():
+            if whole and not line.strip():
                 continue
             try:
+                if not whole:
+                    raise ValueError(f"the line has more than {BLOCK_BYTES >> 20} MiB")
                 row = {}
                 for name, raw in json_object(line).items():
                     value = bytes(raw)
@@ -275,12 +235,23 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
         yield _json_part(file, rows, quoted, numbers, unread)
 
 
+def _lines(stream: io.BufferedReader) -> Iterator[tuple[bytes, bool]]:
+    """The lines, and whether they are whole: of a longer line than BLOCK_BYTES only the beginning is held."""
+    while line := stream.readline(BLOCK_BYTES):
+        whole, rest = True, line
+        while rest and not rest.endswith(b"\n"):
+            rest = stream.readline(BLOCK_BYTES)
+            whole = whole and not rest
+        yield line, whole
+
+
 def _json_part(
     file: File, rows: list[dict[str, str | None]], quoted: set[str], numbers: list[int], unread: list[Unfit]
 ) -> Part:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in names}
-    batch = pa.RecordBatch.from_pydict(columns)
+    # Made of a struct, the rows count also if none of them has a column.
+    struct = pa.struct([(name, pa.string()) for name in names])
+    batch = pa.RecordBatch.from_struct_array(pa.array(rows, struct))
     return Part(file.name, batch, frozenset(names), frozenset(quoted), np.array(numbers, np.int64), unread)
 
 
@@ -301,14 +272,29 @@ class _Bytes(io.RawIOBase):
 
 
 def _parquet(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    """Timestamps of the type INT96, which Spark writes by default, may be of any year and have nanoseconds. So they are read in
+    both units: pyarrow wraps nanoseconds outside of 1677..2262, and cuts off what is below a microsecond."""
     import pyarrow.parquet as parquet
 
     with place.filesystem.open_input_file(file.path) as opened:
-        reader = parquet.ParquetFile(opened)
+        reader = parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us", buffer_size=BUFFER_BYTES)
+        fine = parquet.ParquetFile(opened, metadata=reader.metadata, buffer_size=BUFFER_BYTES)
+        _refuse_twice(file, reader.schema_arrow)
+        schema, nanoseconds = reader.schema_arrow, fine.schema_arrow
+        twice = [field for field in nanoseconds if field.type != schema.field(field.name).type]
         start, stop = file.groups or (0, reader.num_row_groups)
         before = sum(reader.metadata.row_group(at).num_rows for at in range(start))
-        batches = reader.iter_batches(PART_ROWS, row_groups=list(range(start, stop)))
-        yield from _typed(file, reader.schema_arrow, batches, before + 1)
+        chosen = {"batch_size": READ_ROWS, "row_groups": range(start, stop)}
+        batches = reader.iter_batches(**chosen)
+        if twice:
+            schema = pa.schema([*schema, *twice])
+            others = fine.iter_batches(columns=[field.name for field in twice], **chosen)
+            batches = (
+                pa.RecordBatch.from_arrays([*one.columns, *other.columns], schema=schema)
+                for one, other in zip(batches, others, strict=True)
+            )
+        for part in _typed(file, schema, batches, before + 1):
+            yield part._replace(columns=in_one_unit(file.path, part.columns, len(twice)))
 
 
 def row_groups(place: Place, file: File) -> int:
@@ -325,11 +311,30 @@ def _arrow(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     with place.filesystem.open_input_file(file.path) as opened:
         if file.stream:
             stream = pa.ipc.open_stream(opened)
-            yield from _typed(file, stream.schema, stream)
+            _refuse_twice(file, stream.schema)
+            yield from _typed(file, stream.schema, _to_its_end(file, opened, stream))
             return
         reader = pa.ipc.open_file(opened)
+        _refuse_twice(file, reader.schema)
         batches = (reader.get_batch(at) for at in range(reader.num_record_batches))
         yield from _typed(file, reader.schema, batches)
+
+
+def _to_its_end(file: File, opened: Any, stream: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream. pyarrow takes the end of the file for the end of the stream, also after some of its batches; the
+    mark at the end is what it reads without returning a batch."""
+    while True:
+        before = opened.tell()
+        try:
+            batch = stream.read_next_batch()
+        except StopIteration:
+            break
+        yield batch
+    if opened.tell() == before:
+        raise SourceUnreadable(
+            f"{file.path} has no mark at the end of its Arrow stream, so it may be cut off; write it again and close the writer",
+            source=file.path,
+        )
 
 
 def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
@@ -337,18 +342,36 @@ def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
 
     with place.filesystem.open_input_file(file.path) as opened:
         reader = orc.ORCFile(opened)
+        _refuse_twice(file, reader.schema)
         yield from _typed(file, reader.schema, (reader.read_stripe(at) for at in range(reader.nstripes)))
 
 
 def _typed(file: File, schema: pa.Schema, batches: Any, first: int = 1) -> Iterator[Part]:
     """A file without rows has one part, too: its columns are known."""
     nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    for batch in chain(batches, [nothing]):
-        for at in range(0, max(1, batch.num_rows), PART_ROWS):
-            piece = batch.slice(at, PART_ROWS)
-            numbers = np.arange(first, first + piece.num_rows)
-            first += piece.num_rows
-            yield Part(file.name, piece, frozenset(), frozenset(), numbers, [])
+    plain = (piece for batch in batches for piece in _decoded(batch))
+    for pieces in chain(grouped(plain, PART_ROWS, BLOCK_BYTES), [[nothing]]):
+        rows = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        numbers = np.arange(first, first + rows.num_rows)
+        first += rows.num_rows
+        yield Part(file.name, rows, frozenset(), frozenset(), numbers, [])
+
+
+def _decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows without dictionaries, which would hide how large they are."""
+    if not any(map(pt.is_dictionary, batch.schema.types)):
+        yield batch
+        return
+    for at in range(0, batch.num_rows, READ_ROWS):
+        piece = batch.slice(at, READ_ROWS).columns
+        plain = [array.dictionary_decode() if pt.is_dictionary(array.type) else array for array in piece]
+        yield pa.RecordBatch.from_arrays(plain, names=batch.schema.names)
+
+
+def _refuse_twice(file: File, schema: pa.Schema) -> None:
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise SourceUnreadable(f"{file.path} has two columns {twice!r}; rename one of them", source=file.path)
 
 
 _READERS: dict[str, Callable[[Place, File, Dialect | None], Iterator[Part]]] = {

@@ -58,6 +58,10 @@ def open_source(name: str, format: str | None = None, options: Mapping[str, str]
     found: dict[str, Dialect] = {}
     for file in files if files[0].format == "csv" else ():
         found[file.path] = _dialect(place, file, given)
+    # One writer, also of the files that do not show its escapes.
+    if any(each.unclear for each in found.values()):
+        for path, each in found.items():
+            found[path] = msgspec.structs.replace(each, unclear=each.escape != "")
     return FileSource(name, place, files, found)
 
 
@@ -144,9 +148,9 @@ class FileSource:
         for part in readers.parts(self.place, file, self.dialects.get(file.path)):
             yield part if self.columns is None else _chosen(part, self.columns)
 
-    def check_unchanged(self) -> None:
-        """Raise SourceUnreadable if a file has changed since it was recognised."""
-        for file in self.files:
+    def check_unchanged(self, *files: File) -> None:
+        """Raise SourceUnreadable if one of these files has changed since it was recognised; without arguments, any file."""
+        for file in files or self.files:
             if self.place.changed(file):
                 raise SourceUnreadable(
                     f"{file.path} has changed while it was read; feed it again when it is complete",

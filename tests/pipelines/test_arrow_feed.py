@@ -23,10 +23,12 @@ from ebla.pipelines.arrow.verify import verify
 from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.target import table_for
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.altered import altered
 from ebla.storage.schema import TableSchema
 from ebla.table import Table
+from ebla.write.alter import Changes
 from tests.client.loopback import Loopback
-from tests.client.toy import HOSTS, address, refuse
+from tests.client.toy import HOSTS, RowCodec, address, refuse
 from tests.pipelines.small_sources import COUNT, SCHEMA, write_csv
 
 # -- feed ----------------------------------------------------------------------------------------------------
@@ -76,9 +78,25 @@ def test_columns_that_the_source_lacks_get_their_default_or_null(table: Table, t
     assert table.get({"id": 1}) == {"id": 1, "name": None, "x": None}
     assert verify(tmp_path / "rows.csv", table, replicas=False).ok
     schema = TableSchema.from_arrow(SCHEMA, ["id"])
-    unit = msgspec.structs.replace(schema.columns[1], default=b"m")
+    unit = msgspec.structs.replace(schema.columns[1], default=b"m", nullable=False)
     schema = msgspec.structs.replace(schema, columns=(schema.columns[0], unit, schema.columns[2]))
     assert target.lacking(pa.schema([("id", pa.int64())]), schema) == {"name": "its default", "x": "null"}
+
+
+def test_a_column_that_may_not_be_null_is_fed_and_compared_with_its_default(
+    loopback: Loopback, table: Table, tmp_path: Path
+) -> None:
+    toy = loopback.toy.tables["t"]
+    added = Changes("t").add_column("unit", pa.string(), nullable=False, default="m")
+    schema = altered(toy.info.schema, added.changes)
+    toy.info = msgspec.structs.replace(toy.info, schema=schema)
+    for tablet in toy.tablets:
+        tablet.codec = RowCodec(schema)
+    (tmp_path / "rows.csv").write_text("id,name\n1,a\n")
+    again = loopback.db.table("t")
+    assert feed(tmp_path / "rows.csv", again).rows == 1
+    assert again.get({"id": 1}) == {"id": 1, "name": "a", "x": None, "unit": "m"}
+    assert verify(tmp_path / "rows.csv", again, replicas=False).ok
 
 
 def test_nothing_is_written_if_one_row_does_not_fit(table: Table, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ebla.errors import SourceUnreadable
-from ebla.pipelines.sources import dialect, readers
+from ebla.pipelines.sources import decoded, dialect, readers
 from ebla.pipelines.sources.check import check, fitting_batches
 from ebla.pipelines.sources.notes import notes
 from ebla.pipelines.sources.source import infer, open_source
@@ -97,6 +99,60 @@ def test_a_backslash_before_a_doubled_or_closing_mark_is_a_backslash(
 ) -> None:
     (tmp_path / "rows.csv").write_text(text)
     assert [row["name"] for row in read(tmp_path / "rows.csv")[2]] == names
+
+
+SPARK = 'id,name\n1,"say \\"hi\\", ok"\n'  # Spark escapes only inside of quotation marks
+UNCLEAR = (
+    r"a backslash in a value without quotation marks; give the option escape=\\ .* write parquet, or the CSV"
+)
+
+
+@pytest.mark.parametrize("row", ["2,C:\\temp", "2,\\\\server", "\\N,x", '2,"a, \\\\b"\n3,x\\'])
+def test_a_backslash_outside_of_quotation_marks_beside_escaped_ones_is_refused(
+    tmp_path: Path, row: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(SPARK + row + "\n")
+    with pytest.raises(SourceUnreadable, match=UNCLEAR):
+        read(path)
+    path.write_text(SPARK + '2,"a, \\\\\\\\b"\n3,"c,\\\\"\n4,")\\"\n"\n')
+    names = ['say "hi", ok', "a, \\\\b", "c,\\", ')"\n']
+    assert [row["name"] for row in read(path)[2]] == names
+
+
+def has_plain_backslash(text: str) -> bool:
+    """As decoded.py, character by character."""
+    characters, quoted, starts = iter(text), False, True
+    for each in characters:
+        if quoted:
+            quoted = each != '"' and (each != "\\" or next(characters, None) is not None)
+            starts = False
+        elif starts and each == '"':
+            quoted = True
+        elif each == "\\":
+            return True
+        else:
+            starts = each in ",\n"
+    return False
+
+
+@given(st.lists(st.text('a,\n"\\', max_size=6), max_size=6))
+def test_a_backslash_outside_of_quotation_marks_is_found_in_chunks_of_any_size(chunks: list[str]) -> None:
+    unquoted = decoded._Unquoted(
+        dialect.Dialect("utf-8", ",", ".", '"', ("a",), 1, escape="\\", unclear=True)
+    )
+    found = any(unquoted.has_backslash(chunk.encode(), chunk == "") for chunk in [*filter(None, chunks), ""])
+    assert found == has_plain_backslash("".join(chunks))
+
+
+def test_a_file_that_shows_no_escape_has_no_backslash_beside_one_that_does(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(SPARK)
+    (tmp_path / "b.csv").write_text("id,name\n2,x\n")
+    assert len(read(tmp_path)[2]) == 2
+    (tmp_path / "b.csv").write_text('id,name\n2,"C:\\\\a, b"\n')
+    with pytest.raises(SourceUnreadable, match=f"b.csv has .*{UNCLEAR}"):
+        read(tmp_path)
+    assert read(tmp_path, escape="\\")[2][1]["name"] == "C:\\a, b"
 
 
 def test_a_cut_sample_does_not_hide_where_a_value_ends(
@@ -362,3 +418,4 @@ def test_a_file_with_one_column_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n\n2\nx\n3")
     found = checked(tmp_path / "a.csv", id=pa.int64())
     assert (found.rows, found.fitting, found.unfit) == (4, 3, 1)
+    assert found.unfit_rows[0].row == 5, "empty lines have numbers"

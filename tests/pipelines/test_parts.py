@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebla.errors import SourceUnreadable
 from ebla.pipelines import target, tasks
 from ebla.pipelines.frames import FilePart
 from ebla.pipelines.sources.source import FileSource, infer, open_source
@@ -80,6 +81,20 @@ def test_values_of_nested_text_are_exact_or_refused_with_their_place(tmp_path: P
         read(part_of(tmp_path / "rows.csv", types), 0)
 
 
+def test_a_piece_of_a_file_that_changes_ends_its_task(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,a,b\n1,10,20\n")
+    swapped = part_of(path)
+    path.write_text("id,b,a\n1,20,10\n2,21,11\n")
+    with pytest.raises(SourceUnreadable, match=r"a\.csv has changed while it was read; feed it again"):
+        read(swapped, 0)
+    rows = part_of(path)([pa.RecordBatch.from_pydict({"id": [0]})])
+    assert next(rows).num_rows == 2
+    path.write_text("id,b,a\n")
+    with pytest.raises(SourceUnreadable, match=r"a\.csv has changed while it was read"):
+        list(rows)
+
+
 # -- calls ---------------------------------------------------------------------------------------------------
 
 
@@ -106,11 +121,11 @@ def test_every_row_is_in_one_call_at_its_position(sizes: list[int], rows: int, s
 
 
 @given(SIZES, st.integers(1, 64), st.integers(1, 600))
-def test_a_call_is_larger_than_the_limits_only_if_it_is_one_batch(
+def test_a_call_is_larger_than_the_limits_only_if_it_is_one_row(
     sizes: list[int], rows: int, size: int
 ) -> None:
     for call in target.calls(batches(sizes), rows, size):
-        if call.rows.column(0).num_chunks > 1:
+        if call.rows.num_rows > 1:
             assert call.rows.num_rows <= rows
             assert call.rows.nbytes <= size
 
@@ -146,8 +161,19 @@ def test_the_counter_counts_a_partition_once_and_keeps_the_first_fatal_error() -
         (0, 10),
     ]:  # at last another attempt, with fewer rows so far
         counter.rows(partition, rows)
-    counter.failed(b"passing", False)
+    counter.failed(0, b"passing", False)
     assert counter.read() == (25, b"passing", None)
-    counter.failed(b"first", True)
-    counter.failed(b"second", True)
+    counter.failed(1, b"first", True)
+    counter.failed(0, b"second", True)
     assert counter.read() == (25, b"second", b"first")
+
+
+def test_an_error_that_a_later_attempt_overcame_is_not_the_last_one() -> None:
+    counter = tasks.Counter()
+    counter.failed(0, b"other", False)
+    counter.failed(1, b"overcome", False)
+    counter.rows(1, 10)
+    assert counter.read() == (10, b"other", None)
+    counter.failed(1, b"again", False)
+    counter.rows(0, 10)
+    assert counter.read() == (20, b"again", None)

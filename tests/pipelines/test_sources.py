@@ -6,9 +6,11 @@ import bz2
 import gzip
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.orc
@@ -17,7 +19,7 @@ import pytest
 
 from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources import readers
-from ebla.pipelines.sources.check import check, fitting_batches
+from ebla.pipelines.sources.check import _Keys, check, fitting_batches
 from ebla.pipelines.sources.notes import notes
 from ebla.pipelines.sources.source import FileSource, infer, open_source
 from ebla.storage.errors import InvalidArgument
@@ -75,6 +77,31 @@ def test_lines_that_are_no_json_objects_are_counted_with_their_numbers(tmp_path:
         (7, "id", "needs a value"),
     ]
     assert (found.rows, found.fitting) == (6, 1)
+
+
+def test_a_line_of_json_that_is_too_long_is_one_row_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1 << 20)
+    for end in ("\n", ""):
+        long = f'{{"id": 3, "name": "{"x" * (5 << 19)}"}}'
+        (tmp_path / "a.json").write_text('{"id": 1}\n' + long + '\n{"id": 2}\n' + long + end)
+        found = checked(tmp_path / "a.json", id=pa.int64(), name=pa.string())
+        problem = "is no JSON object: the line has more than 1 MiB"
+        assert [(row.row, row.problem) for row in found.unfit_rows] == [(2, problem), (4, problem)]
+        assert (found.rows, found.fitting) == (4, 2)
+
+
+def test_rows_of_json_without_any_value_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n')
+    (tmp_path / "b.json").write_text("{}\n{}\n")
+    source, types = infer(open_source(str(tmp_path)))
+    found = check(source, TableSchema.from_arrow(types, ["id"]))
+    assert (found.rows, found.fitting) == (3, 1)
+    assert [(row.file, row.row, row.problem) for row in found.unfit_rows] == [
+        ("b.json", 1, "needs a value"),
+        ("b.json", 2, "needs a value"),
+    ]
 
 
 def test_a_line_of_json_that_repeats_a_key_is_one_row_that_does_not_fit(tmp_path: Path) -> None:
@@ -313,6 +340,18 @@ def test_repeated_keys_are_counted_with_the_places_of_both_rows(tmp_path: Path) 
         ("b.csv", 5, {"id": "1"}, "a.csv", 4),
     ]
     assert not found.clean
+
+
+def test_the_memory_for_repeated_keys_does_not_grow_with_their_number() -> None:
+    count, keys = 50_000, _Keys()
+    keys.add("a.csv", np.arange(count), pa.array([b"%d" % (n // 2) for n in range(count)], pa.binary()))
+    tracemalloc.start()
+    found = keys.repeated(2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None and found.count == count // 2
+    assert found.pairs == ((("a.csv", 0), ("a.csv", 1)), (("a.csv", 2), ("a.csv", 3)))
+    assert peak < 50 * count
 
 
 def test_an_empty_key_has_its_own_message(tmp_path: Path) -> None:

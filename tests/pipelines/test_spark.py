@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,13 +14,17 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebla.actors.errors import Unavailable
-from ebla.pipelines import raydp_app, session
+from ebla.pipelines import feed as feeding
+from ebla.pipelines import raydp_app, session, verify
 from ebla.pipelines.feed import arrow_schema, spark_cause
 from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.read import in_spark_types, spark_schema
 from ebla.placement.deploy.slots import Host, Survey
 from ebla.placement.extras import MissingPackage
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.altered import altered
+from ebla.storage.schema import TableSchema
+from ebla.write.alter import Changes
 
 
 def test_the_columns_of_a_dataframe_become_those_of_a_table() -> None:
@@ -178,6 +184,26 @@ def test_a_column_of_times_of_day_is_refused_by_name() -> None:
         assert spark_schema(schema, ["k"]).names == ["k"]
 
 
+def test_a_verification_takes_the_defaults_of_columns_that_the_source_lacks() -> None:
+    values = {
+        "small": 255,
+        "large": (1 << 64) - 1,
+        "took": timedelta(milliseconds=-5),
+        "note": "{}",
+        "tags": [None, 1],
+        "point": {"x": -0.0, "at": datetime(2024, 5, 17, tzinfo=timezone.utc)},
+        "m": [("a", 1), ("b", None)],
+    }
+    changes = Changes("t").add_column("plain", pa.string())
+    for name, value in values.items():
+        changes.add_column(name, NEWER.field(name).type, nullable=False, default=value)
+    schema = altered(TableSchema.from_arrow(pa.schema([("k", pa.int16())]), ["k"]), changes.changes)
+    kinds, found = verify._defaults(schema, ["k", "small"])
+    assert kinds == spark_schema(NEWER, list(values)[1:])
+    assert found == (*list(values.values())[1:-1], {"a": 1, "b": None})
+    assert verify._defaults(schema, ["k", *values]) == (t.StructType([]), ())
+
+
 # -- nodes and options ---------------------------------------------------------------------------------------
 
 
@@ -213,6 +239,36 @@ def test_spark_needs_a_node() -> None:
 def test_nothing_is_started_without_a_ray_cluster() -> None:
     with pytest.raises(Unavailable, match="not connected to a Ray cluster"), session.spark():
         pass
+
+
+def test_an_interruption_before_the_application_removes_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    removed: list[object] = []
+    for module, name in ((session, "_check"), (raydp_app, "check_versions"), (raydp_app, "check_free")):
+        monkeypatch.setattr(module, name, lambda *arguments: None)
+    monkeypatch.setattr(session.java, "java_home", lambda: None)
+    monkeypatch.setattr(session.ray, "nodes", list)
+    monkeypatch.setattr(session, "_places", lambda *arguments: "group")
+    monkeypatch.setattr(session, "remove_placement_group", removed.append)
+    monkeypatch.setattr(raydp_app, "place_of_master", interrupted)
+    with pytest.raises(KeyboardInterrupt), session.spark():
+        pass
+    assert removed == ["group"]
+
+
+def test_a_feed_that_cannot_begin_starts_no_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = TableSchema.from_arrow(pa.schema([("k", pa.int16())]), ["k"])
+    routes = SimpleNamespace(schema=schema)
+    table: Any = SimpleNamespace(name="t", primary_key=["k"], _awaited=SimpleNamespace(_routes=routes))
+    table.connection = lambda: None  # cannot be pickled
+    source: Any = SimpleNamespace(schema=spark_schema(schema.arrow()))
+    started: list[str] = []
+    monkeypatch.setattr(feeding, "_start_counter", started.append)
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        feeding.feed(cast(Any, None), source, table)
+    assert started == []
 
 
 @pytest.mark.parametrize("kind", ["driver", "executor"])

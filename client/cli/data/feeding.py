@@ -146,8 +146,8 @@ class _Plan:
         self.partition_by, self.options = _partition_by(hashed), options
         if self.table is not None:
             target.check_same(self.table.info(), self.key, self.partition_by, options)
-            target.check_columns(self.types, self.name, self.table.schema)
             self.schema = self.table._awaited._routes.schema
+            target.check_columns(self.types, self.name, self.schema)
             self.lacking = target.lacking(self.types, self.schema)
             return
         if known is not None:
