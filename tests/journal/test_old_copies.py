@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import QuorumFailed
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.errors import OldCopy
-from tests.journal.line import without
-from tests.journal.rejoining import catch_up, next_segment, rejoins
-from tests.journal.stage import A, B, C, Hand, Stage, play
+from tests.journal.line import LOST, Line, without
+from tests.journal.rejoining import catch_up, keep_from_peers, next_segment, rejoins, replace
+from tests.journal.stage import JOURNAL, A, B, C, Hand, Stage, play
 from tests.staged import staged
 
 
@@ -108,3 +109,41 @@ async def test_a_node_whose_edit_a_recovery_dropped_is_no_older_copy(stage: Stag
     assert not stage.view(A).state.old
     hand.session.close()
     await stage.finish()
+
+
+@staged(play)
+async def test_an_older_copy_renews_no_lease(stage: Stage) -> None:
+    hand = await stage.wrote(2)
+    await with_an_old_copy(stage, hand)
+    claim = m.Claim("a token", "the writer", 2000)
+    with pytest.raises(OldCopy):
+        await stage.ask(A, "renew_lease", m.RenewRequest(JOURNAL, hand.session.epoch, claim), m.Done)
+    hand.session.close()
+
+
+@staged(play)
+async def test_a_node_that_rejoined_without_a_later_edit_is_no_older_copy(stage: Stage) -> None:
+    line = Line()
+    hand = await stage.wrote(3, line)
+    await asyncio.sleep(0.1)
+    await replace(stage)
+    keep_from_peers(stage)
+    await asyncio.sleep(1.5)
+    for _ in range(2):
+        await hand.send(1)
+        await asyncio.sleep(1.0)
+    await hand.finalize()
+    line.faults[A, len(line.trace[A]) + 1] = LOST  # the answer to the next start
+    await hand.start()
+    await asyncio.sleep(0.5)
+    await hand.send(2)
+    await asyncio.sleep(0.5)
+    await hand.session.purge(hand.segment)
+    await asyncio.sleep(0.5)
+    for peer in (B, C):
+        stage.cluster.network.mend(A, peer)
+    await catch_up(stage)
+    await heard(hand)
+    await heard(hand)
+    assert not stage.view(A).state.old and not rejoins(stage)
+    hand.session.close()

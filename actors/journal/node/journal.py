@@ -21,7 +21,7 @@ from ebla.actors.journal import records
 from ebla.actors.journal.errors import OutOfSync
 from ebla.actors.journal.node import growth, rules
 from ebla.actors.journal.node.lease import Lease
-from ebla.actors.journal.node.rejoin import require_whole
+from ebla.actors.journal.node.rejoin import old_copy, require_whole
 from ebla.actors.journal.node.rules import Change, View
 from ebla.actors.journal.records import EDITS, SEGMENTS, STATE, Format, Segment
 from ebla.actors.world import World
@@ -103,7 +103,10 @@ class Journal:
             return m.NewEpochReply(newest.state if newest else None)
 
     async def renew(self, request: m.RenewRequest) -> m.Done:
-        """Renew the lease. Waits for the disk only if this lease is longer than any before."""
+        """Renew the lease. Waits for the disk only if this lease is longer than any before. An older copy may have forgotten a
+        promise."""
+        if self.view.state.old:
+            raise old_copy(self.form.journal.name, self.world.address)
         held_ms = request.claim.held_ms
         if held_ms > self.view.state.held_ms:
             async with self._lock:

@@ -83,7 +83,8 @@ def admit(view: View, stamp: m.Stamp) -> State:
     state = view.state
     if state.joining:
         raise out_of_sync(view, "this node joins the journal and does not count yet")
-    if state.old or (stamp.acknowledged > view.last and not state.token):
+    # What was purged everywhere is not missing: a node that has rejoined may have no edit after it yet.
+    if state.old or (stamp.acknowledged > max(view.last, state.purged) and not state.token):
         raise old_copy(view.journal.name, view.node)
     if stamp.epoch > state.promised:
         state = replace(state, promised=stamp.epoch, serial=0)
