@@ -281,6 +281,8 @@ class Rounds:
         for snapshot in replica.checkpoints:
             self.on_checkpoint(replica, snapshot)
         replica.checkpoints.clear()
+        if replica.full:
+            self.touched[replica.tablet] = replica
         if more:
             self.touch(replica)
 

@@ -181,7 +181,7 @@ class Deletion:
             await self._supersede(tombstone, unsafe)
         if not tombstone.durable:
             await self._mark(tombstone, reason)
-        await self._close_former(tombstone)
+        await self._close_former(tombstone, keep=True)
         if not tombstone.finished:
             await self.lifecycle.finish(tombstone)
         assert tombstone.durable and tombstone.finished, (
@@ -223,7 +223,7 @@ class Deletion:
         tombstone = lifecycle.tombstones[tablet] = lifecycle.tombstone(marked, consensus, durable)
         lifecycle.replicas.pop(tablet, None)
         if replica is not None:
-            tombstone.former = replica, replica.state == RUNNING
+            tombstone.former, tombstone.former_ran = replica, replica.state == RUNNING
             tombstone.needs = replica.log.oldest_shared_seq()
             self._end_service(replica)
         elif tablet in lifecycle.broken:
@@ -235,12 +235,11 @@ class Deletion:
         replica.close()
         self.on_closing(replica.tablet)
 
-    async def _close_former(self, tombstone: Tombstone) -> None:
+    async def _close_former(self, tombstone: Tombstone, *, keep: bool) -> None:
         """Close the files of the replica that was there before."""
-        former, tombstone.former = tombstone.former, None
-        if former is not None:
-            replica, runs = former
-            await self._close(replica, keep=runs)
+        if tombstone.former is not None:
+            await self._close(tombstone.former, keep=keep and tombstone.former_ran)
+            tombstone.former = None
 
     async def _close(self, replica: Replica, *, keep: bool) -> None:
         """Close the files of a replica that has stopped. With `keep`, flush and move its entries if
@@ -303,7 +302,7 @@ class Deletion:
             unfinished = not tombstone.finished
             async with tombstone.turn:  # a vote under way must not write the record again
                 tombstone.move(ENDED)
-            await self._close_former(tombstone)
+            await self._close_former(tombstone, keep=False)
         if replica is not None:
             del lifecycle.replicas[tablet]
             self._end_service(replica)

@@ -48,7 +48,8 @@ class Tombstone:
     """A deleted or copying replica. `phase`: see TRANSITIONS. `stalls_at`: the time from which its
     copy counts as stalled, without progress until then. `trouble`: why the last try to set its data
     aside failed. `needs`: until the superblock is on disk, the first entry of the shared log that a
-    start would need. `former`: the replica whose files are still open, and whether it was running. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
+    start would need. `former`: the replica whose files are still open; `former_ran`: whether it was
+    running. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
 
     leads = False
     size_bytes = 0
@@ -65,7 +66,8 @@ class Tombstone:
         self.error: str | None = None
         self.trouble = ""
         self.needs: int | None = None
-        self.former: tuple[Replica, bool] | None = None
+        self.former: Replica | None = None
+        self.former_ran = False
         self.turn = asyncio.Lock()
 
     @property
