@@ -18,6 +18,7 @@ ignored.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -159,11 +160,15 @@ def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None)
             values[key] = value
     config = _convert("", DeploymentConfig, values)
     directory = config.data_dir or default_data_dir(config.name)
-    absolute = str(Path(directory).expanduser().absolute())
-    spread = tuple(str(Path(path).expanduser().absolute()) for path in config.data_dirs)
-    config = msgspec.structs.replace(config, data_dir=absolute, data_dirs=spread)
+    spread = tuple(map(_absolute, config.data_dirs))
+    config = msgspec.structs.replace(config, data_dir=_absolute(directory), data_dirs=spread)
     validate(config)
     return config
+
+
+def _absolute(directory: str) -> str:
+    """Links stay: they may lead elsewhere on another host."""
+    return os.path.normpath(Path(directory).expanduser().absolute())
 
 
 def validate(config: DeploymentConfig) -> None:

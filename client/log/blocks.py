@@ -162,11 +162,10 @@ def _regrouped(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The rows in tables of TABLE_ROWS, and the rest: how they come in blocks depends on chance and on settings."""
     held: list[pa.Table] = []
     wanted = TABLE_ROWS
-    for block in blocks:
-        rows = _plain(block)
+    for rows in blocks:
         while rows.num_rows:
             taken, rows = rows.slice(0, wanted), rows.slice(wanted)
-            held.append(taken)
+            held.append(_plain(taken))
             wanted -= taken.num_rows
             if not wanted:
                 yield _joined(held)
@@ -178,8 +177,26 @@ def _regrouped(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _plain(rows: pa.Table) -> pa.Table:
     """With values in place of dictionaries: a dictionary is that of a whole block, so the bytes of a record would depend on the
     blocks. And without views, which cannot be copied row by row."""
-    fields = [field.with_type(_plain_type(field.type)) for field in rows.schema]
-    return rows.cast(pa.schema(fields, rows.schema.metadata))
+    for place, field in enumerate(rows.schema):
+        wanted = field.with_type(_plain_type(field.type))
+        if wanted.type != field.type:
+            try:
+                column = _without_dictionary(rows.column(place)).cast(wanted.type)
+            except pa.ArrowNotImplementedError as error:
+                raise InvalidArgument(
+                    f"column {field.name!r} ({field.type}) is no column of a record: {error}; cast it to {wanted.type} first",
+                    column=field.name,
+                ) from error
+            rows = rows.set_column(place, wanted, column)
+    return rows
+
+
+def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Arrow casts no dictionary of nested values."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    chunks = [chunk.dictionary.take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, column.type.value_type)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

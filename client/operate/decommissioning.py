@@ -117,6 +117,8 @@ async def host_meant(cluster: Cluster, word: str, progress: Progress) -> str:
     except NotFound:
         pass  # no tablet server, or none that the master has heard of
     hosts = list(dict.fromkeys(map(host_of, addresses)))
+    if word in hosts:
+        return word
     if len(hosts) > 1:
         raise Refused(f"{word!r} may mean {' or '.join(hosts)}", hint="name one host by its whole name")
     return hosts[0] if hosts else host_of(word)

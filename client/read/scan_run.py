@@ -104,6 +104,7 @@ class TabletRead:
     route: Route
     delivered: int = 0
     server: str = ""
+    kept_too_long: bool = False  # its snapshot, for a caller that was busy
     others: tuple[tuple[str, ScanBlock], ...] = ()
     held: list[Block] = field(default_factory=list)
 
@@ -137,7 +138,6 @@ class ScanRun:
         self._ready: asyncio.Queue[Block | EblaError | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(SCAN_BLOCKS_AHEAD)
         self._taken_at = client.world.clock.monotonic()  # when the caller came for a block last
-        self._kept_too_long = False  # for a caller that was busy with one
         self._others_max = 0  # further tablets of one call
         self._ended = False
 
@@ -240,7 +240,7 @@ class ScanRun:
 
     def _interrupted(self, read: TabletRead, error: EblaError) -> ScanInterrupted:
         remedy = "scan again, or use to_arrow()"
-        if self._kept_too_long:
+        if read.kept_too_long:
             remedy = f"come for the next rows within {SCAN_KEPT_S:g} s, or use to_arrow()"
         return ScanInterrupted(
             f"scan of {self.table.name!r}: the snapshot of tablet {read.route.tablet} was lost after "
@@ -338,8 +338,9 @@ class ScanRun:
                 async with clock.timeout(SCAN_KEEP_EVERY_S):
                     await self._room.acquire()
                 return
-            self._kept_too_long |= clock.monotonic() - self._taken_at > SCAN_KEPT_S
-            if block.scanner is not None and not self._kept_too_long:
+            too_long = clock.monotonic() - self._taken_at > SCAN_KEPT_S
+            read.kept_too_long |= too_long
+            if block.scanner is not None and not too_long:
                 with suppress(EblaError):  # the request for the next block will tell
                     await self._more(read.route, read.server, block.scanner, block.block)
 

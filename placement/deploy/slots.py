@@ -73,7 +73,8 @@ def survey(nodes: Iterable[Mapping[str, Any]], *, every: bool = False) -> Survey
     one is wanted. `nodes` is the result of ray.nodes()."""
     nodes = list(nodes)
     # Dead nodes count: others take no role while all hosts are down.
-    labelled = not every and any(_label(node) for node in nodes)
+    labelled = not every and any(map(_label, nodes))
+    others = "others" if any(_label(node) and node["Alive"] for node in nodes) else "others, which are dead,"
     found: dict[str, Host] = {}
     left_out: list[str] = []
     for node in nodes:
@@ -85,7 +86,7 @@ def survey(nodes: Iterable[Mapping[str, Any]], *, every: bool = False) -> Survey
         if (node.get("Resources") or {}).get("CPU", 0) < BUNDLE_CPU:
             left_out.append(f"node {node_id} ({slot}) has no CPU to schedule on")
         elif labelled and not label:
-            left_out.append(f"node {node_id} ({address}) has no label {SLOT_LABEL}, and others have one")
+            left_out.append(f"node {node_id} ({address}) has no label {SLOT_LABEL}, and {others} have one")
         elif slot in found:
             raise DuplicateSlot(
                 f"nodes {found[slot].node_id} and {node_id} both carry the label {SLOT_LABEL}={slot}; restart one "

@@ -72,6 +72,21 @@ async def test_the_snapshot_of_a_slow_reader_is_kept(stage: Stage, monkeypatch: 
 
 
 @on_real_roles
+async def test_one_long_pause_does_not_end_the_keeping_of_later_snapshots(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_run, "SCAN_KEPT_S", 100.0)
+    monkeypatch.setattr(scan_run, "SCAN_BLOCKS_AHEAD", 1)
+    table = await loaded(stage, width=1000)
+    found: list[int] = []
+    async for batch in table.scan(columns=["id", "v"]).batches():
+        if len(found) < 2 * batch.num_rows:
+            await asyncio.sleep(110.0 if not found else 90.0)
+        found += batch.column("id").to_pylist()
+    assert found == list(range(ROWS))
+
+
+@on_real_roles
 async def test_a_reader_that_is_too_slow_is_told_how_long_a_snapshot_is_kept(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,30 @@ def test_a_late_request_for_a_ledger_whose_head_is_forgotten_is_refused(restarts
                     await ask(stage.process(), *request)
         again = m.DeleteRequest(stage.uuids[A], 1, gone[0].token)
         await ask(stage.process(), "delete_ledger", again, m.Done)
-        assert 1 not in stage.role(A).heads
+        assert stage.role(A).heads[1].deleted  # it is forgotten again, with others
+
+    play(scenario)
+
+
+def test_an_add_that_heard_of_its_ledger_before_the_deletion_is_refused_after_it() -> None:
+    async def scenario(stage: Forgetful) -> None:
+        old = stage.create(1)
+        for ledger in range(2, 11):
+            await deleted(stage, ledger)
+        registry = stage.role(A)._forgotten._registry
+        read = registry.read
+
+        async def late(ledger: int) -> Metadata:
+            found = await read(ledger)
+            await asyncio.sleep(0.2)
+            return found
+
+        registry.read = late
+        add = asyncio.ensure_future(ask(stage.process(), *requests(stage, old)[0]))
+        await asyncio.sleep(0.1)
+        await ask(stage.process(), "delete_ledger", m.DeleteRequest(stage.uuids[A], 1, old.token), m.Done)
+        with pytest.raises(LedgerFenced):
+            await add
 
     play(scenario)
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable
+from random import Random
 from typing import TypeVar
 
 import pytest
 
+from ebla.actors.errors import ConnectionClosed
+from ebla.actors.ledger.handles.calls import Calls
+from ebla.actors.ray_shell import MachineClock, Tasks
+from ebla.actors.world import CallerWorld
 from tests.ledger.stage import Process, Stage, play
 
 T = TypeVar("T")
@@ -93,3 +99,17 @@ def test_a_reader_that_waits_at_a_silent_store_gets_the_next_entry_from_another_
         assert store != stage.uuids[SILENT] and lac == 1 and took_s < 1.0
 
     play(scenario, count=3, timeout_s=3.0)
+
+
+def test_a_caller_gets_an_error_if_its_connection_closes_while_a_store_is_asked() -> None:
+    async def scenario() -> None:
+        tasks = Tasks(lambda *given: None)
+        calls: Calls[str, int] = Calls(CallerWorld(MachineClock(), None, Random(1), tasks.spawn))
+        calls.start("a", asyncio.sleep(60.0, 1))
+        waiting = asyncio.ensure_future(calls.answers(math.inf))
+        await asyncio.sleep(0)
+        tasks.cancel()
+        ((_, answer),) = await waiting
+        assert isinstance(answer, ConnectionClosed)
+
+    asyncio.run(scenario())

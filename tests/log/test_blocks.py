@@ -120,3 +120,13 @@ def test_rows_with_dictionaries_become_the_same_records_in_any_blocks() -> None:
     read = pa.concat_tables(pa.ipc.open_stream(record).read_all() for record in whole)
     assert read["word"].combine_chunks() == words and read["view"].combine_chunks() == words
     assert read["in"].combine_chunks().field("word") == words
+
+
+def test_dictionaries_of_nested_values_become_values() -> None:
+    points = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array([{"a": 1}, {"a": 2}]))
+    ((record,),) = blocks._packed([pa.table({"point": points})])
+    read = pa.ipc.open_stream(record).read_all()
+    assert read["point"].to_pylist() == [{"a": 1}, {"a": 2}, {"a": 1}]
+    deep = pa.table({"deep": pa.StructArray.from_arrays([points], ["point"])})
+    with pytest.raises(InvalidArgument, match=r"column 'deep' .* is no column of a record"):
+        list(blocks._packed([deep]))

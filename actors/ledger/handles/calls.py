@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 
+from ebla.actors.errors import ConnectionClosed
 from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
 
@@ -55,4 +56,5 @@ async def _into(answer: asyncio.Future[A | EblaError], call: Coroutine[Any, Any,
     else:
         answer.set_result(result)
     finally:
-        answer.cancel()  # of a call that was cancelled with its world; otherwise it has an answer
+        if not answer.done():  # the call was cancelled with its world, but the caller was not
+            answer.set_result(ConnectionClosed("the connection was closed before the store answered"))

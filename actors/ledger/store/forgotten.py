@@ -11,6 +11,7 @@ entry as heads are kept.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ebla.actors.errors import NotFound
@@ -26,6 +27,7 @@ class Forgotten:
         self._registry = registry
         self._kept = kept
         self.greatest = -1
+        self._asked: Counter[int] = Counter()  # ledgers about which the registry is asked now
 
     def load(self, environment: Environment) -> None:
         self.greatest = records.forgotten_of(
@@ -33,9 +35,11 @@ class Forgotten:
         )
 
     def due(self, deleted: Iterable[int]) -> list[int]:
-        """Those of the deleted ledgers to forget now, ascending."""
+        """Those of the deleted ledgers to forget now, ascending: none about which the registry is asked, because its answer may be
+        from before the deletion."""
         ids = sorted(deleted)
-        return ids[: -self._kept] if len(ids) >= 2 * self._kept else []
+        some = ids[: -self._kept] if len(ids) >= 2 * self._kept else []
+        return [ledger for ledger in some if not self._asked[ledger]]
 
     def changes(self, ledgers: Sequence[int]) -> list[Change]:
         """The changes that forget these, ascending."""
@@ -47,9 +51,13 @@ class Forgotten:
 
     async def require_there(self, ledger: int, token: str) -> None:
         """Raises LedgerFenced if the ledger is deleted, WrongToken, and what the registry raises."""
+        self._asked[ledger] += 1
         try:
             found = await self._registry.read(ledger)
         except NotFound:
             raise LedgerFenced(f"ledger {ledger} is deleted", ledger=ledger) from None
+        finally:
+            self._asked[ledger] -= 1
+            self._asked += Counter()  # drops zeros
         if found.token != token:
             raise WrongToken(f"ledger {ledger} has another token: it is another ledger", ledger=ledger)

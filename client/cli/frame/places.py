@@ -11,6 +11,7 @@ A data directory here is only a default: deployment.json in the directory itself
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -79,6 +80,7 @@ def _write(file: str, name: str, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     with open(path.with_name(LOCK), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another command may remember something at the same time
+        with contextlib.suppress(OSError):  # of a home directory without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another command may remember something at the same time
         partial.write_bytes(msgspec.json.format(msgspec.json.encode({**_read(file), name: value})))
         os.replace(partial, path)
