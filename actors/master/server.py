@@ -204,11 +204,14 @@ class ActiveMaster:
         Every ballot was durable in the catalog before a server knew it, so the catalog went back, and would give the same
         ballots again. If an operator has accepted that, the tablet is in doubt instead (pacifica/doubts.py).
         """
+        catalog = self.catalog
         for tablet, ballot in ballots.items():
-            record = self.catalog.tablets.get(tablet)
-            if record is None or tablet in self.catalog.doubted:
+            record = catalog.tablets.get(tablet)
+            if record is None or tablet in catalog.doubted:
                 continue
-            if self.catalog.tables[record.table].replication != PACIFICA:
+            if record.configuration is None and catalog.lineage.accepted:
+                continue  # no servers were chosen when the copy was made; the token of a refusal would not put it in doubt
+            if catalog.tables[record.table].replication != PACIFICA:
                 continue
             known = 0 if record.configuration is None else record.configuration.index
             if ballot > known:

@@ -348,7 +348,8 @@ class Catalog:
     def _master_began(self, edit: e.MasterBegan) -> None:
         self.lineage.begin(edit)
         if edit.accepted:
-            self.doubted = dict(self.members.appointed)
+            appointed = self.members.appointed  # whose order is not that of a checkpoint
+            self.doubted = {tablet: None for tablet in self.tablets if tablet in appointed}
 
     # -- helpers ---------------------------------------------------------------------------------------------
 

@@ -125,9 +125,9 @@ class Doubts:
         """What an operator has to know of a member that is not known to have led no later ballot."""
         shown = self._shown[tablet].get(peer.uuid)
         if peer.uuid in self._hidden[tablet] or (stamp is not None and shown and shown.start == stamp.start):
-            return "its replica has failed at"
+            return "its replica failed at"
         if shown is None and peer.uuid in self._in_full:
-            return "there is no replica any more at"
+            return "it has no replica at"
         return "its replica has not been seen at"
 
 
