@@ -20,10 +20,11 @@ from ebla.actors.replication.configuration import Configuration, Forced, Peer
 from ebla.storage.errors import OldCopy
 from tests.master.builders import Story, configuration, report
 from tests.master.healed import asked
-from tests.master.real_servers import OPTIONS, members_of, role, server, table
+from tests.master.real_servers import OPTIONS, members_of, open_stage, role, server, table
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_old_catalogs import newest
 from tests.master.test_pacifica_old_catalogs import (
+    ALONE,
     TIMES_S,
     another_primary,
     copied,
@@ -168,6 +169,22 @@ async def led_alone(stage: Stage, *, kept: bool = False) -> tuple[str, str]:
     return tablet, first
 
 
+def tolerated(stage: Stage) -> list[str]:
+    """A master may end because its catalog is an older copy; the messages."""
+    found: list[str] = []
+
+    def tolerates(address: str, error: BaseException, directory: object) -> bool:
+        found.append(str(error))
+        return isinstance(error, OldCopy)
+
+    stage.cluster.tolerates = tolerates
+    return found
+
+
+def token_of(message: str) -> str:
+    return message.partition("accepts: [")[2].partition("]")[0]
+
+
 async def without_accepts(stage: Stage) -> None:
     """The setting is removed: another start from the present catalog."""
     stage.cluster.crash(MASTER)
@@ -237,20 +254,14 @@ async def test_a_later_ballot_of_a_settled_tablet_ends_a_master_although_it_has_
     await flights.upsert(LATER)
     await stage.cluster.restart(server(first))
     await until_seen_by(stage, "abcd")
-    found: list[str] = []
-
-    def tolerates(address: str, error: BaseException, directory: object) -> bool:
-        found.append(str(error))
-        return isinstance(error, OldCopy)
-
-    stage.cluster.tolerates = tolerates
+    found = tolerated(stage)
     for host in "abcd":
         role(stage, host).identity.catalog.version = None  # only a ballot shows that the copy is older
     stage.cluster.crash(MASTER)
     await stage.open_master_over(copy, replace(OPTIONS, accepts=accepts))
     await stage.until(lambda: not stage.cluster.alive(MASTER))
     assert f"of tablet {tablet}" in found[0]
-    token = found[0].partition("accepts: [")[2].partition("]")[0]
+    token = token_of(found[0])
     assert token not in accepts
     await stage.open_master_over(stage.cluster.state(MASTER), replace(OPTIONS, accepts=(*accepts, token)))
     await stage.until(lambda: leads(stage, tablet))
@@ -291,3 +302,30 @@ async def test_a_live_learner_that_has_no_replica_yet_keeps_no_tablet_in_doubt(s
     await restored(stage, copied(stage))
     await stage.until(lambda: leads(stage, tablet))
     assert await rows(flights) == 20
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_tablet_that_had_no_servers_when_the_copy_was_made_gets_into_doubt_by_the_next_token(
+    stage: Stage,
+) -> None:
+    await open_stage(stage, hosts=tuple("abc"))
+    await stage.cluster.restart(MASTER)
+    alive = stage.master.servers.alive
+    await stage.until(lambda: len(alive(stage.master.world.clock.monotonic())) == 3)
+    await stage.create("flights", buckets=1, replication="pacifica")
+    assert stage.master.catalog.preparing
+    copy = copied(stage)
+    (place,) = (await stage.running("flights")).tablets
+    await stage.until(lambda: leads(stage, place.tablet))
+    flights = await table(stage)
+    await flights.upsert(ALONE)
+    await another_primary(stage, place.tablet, host_of(stage, place.tablet))
+    await stage.cluster.restart(server(next(host for host in "abc" if not stage.cluster.alive(server(host)))))
+    found = tolerated(stage)
+    await restored(stage, copy)
+    accepts = stage.master.options.accepts
+    await stage.until(lambda: not stage.cluster.alive(MASTER))
+    accepts += (token_of(found[0]),)
+    await stage.open_master_over(stage.cluster.state(MASTER), replace(OPTIONS, accepts=accepts))
+    await stage.until(lambda: leads(stage, place.tablet))
+    assert await rows(flights) == 10
