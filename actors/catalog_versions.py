@@ -53,10 +53,11 @@ def older_catalog(seen: CatalogVersion, own: CatalogVersion, server: str) -> Old
 
 
 def older_ballot(tablet: str, ballot: int, known: int, server: str, own: CatalogVersion) -> OldCopy:
+    """The token is that of this start: no catalog has accepted it, so that it puts the tablets in doubt."""
     return OldCopy(
         f"older copy of the catalog, bring back the newest: {server} knows ballot {ballot} of tablet {tablet}, and the catalog here "
         f"has ballot {known}. It would give the same ballots again, to other primaries, and rows would be lost. If the newest "
-        f"directory is lost, start with `master: {{accepts: [{own.catalog}]}}` in the settings: PacificA tablets then serve again once "
+        f"directory is lost, start with `master: {{accepts: [{own.start}]}}` in the settings: PacificA tablets then serve again once "
         "the servers have shown which ballot was the last"
     )
 

@@ -41,8 +41,8 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     of 0.65, 0.5 in its example); a cluster of fewer servers than the number needs all of them.
 
     `accepts`: tokens of masters whose changes this catalog may lack; the refusal of an older copy names
-    them. While there are any, no tablet is replaced because it is late, no reserve ends, and each term begins with all PacificA
-    tablets in doubt (pacifica/doubts.py).
+    them. While there are any, no tablet is replaced because it is late, and no reserve ends. A token that is new to the catalog
+    is recorded there, and puts all PacificA tablets in doubt (pacifica/doubts.py), whatever the setting says later.
     """
 
     bg_s: float = 0.5

@@ -194,7 +194,7 @@ class ActiveMaster:
         So no request that follows from the older catalog is sent, to this server or any other, and none has a lease by it.
         """
         lineage = self.catalog.lineage
-        if seen is None or lineage.has(seen) or seen.start in self.options.accepts:
+        if seen is None or lineage.has(seen):
             return
         self._refuse_to_serve(older_catalog(seen, lineage.version, uuid))
 
@@ -202,13 +202,16 @@ class ActiveMaster:
         """Refuse a server that knows a later ballot of a PacificA tablet than the catalog, and stop serving.
 
         Every ballot was durable in the catalog before a server knew it, so the catalog went back, and would give the same
-        ballots again. If an operator has accepted that, the tablets are in doubt instead (pacifica/doubts.py).
+        ballots again. If an operator has accepted that, the tablet is in doubt instead (pacifica/doubts.py).
         """
-        if self.options.accepts:
-            return
+        catalog = self.catalog
         for tablet, ballot in ballots.items():
-            record = self.catalog.tablets.get(tablet)
-            if record is None or self.catalog.tables[record.table].replication != PACIFICA:
+            record = catalog.tablets.get(tablet)
+            if record is None or tablet in catalog.doubted:
+                continue
+            if record.configuration is None and catalog.lineage.accepted:
+                continue  # no servers were chosen when the copy was made; the token of a refusal would not put it in doubt
+            if catalog.tables[record.table].replication != PACIFICA:
                 continue
             known = 0 if record.configuration is None else record.configuration.index
             if ballot > known:

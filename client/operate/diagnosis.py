@@ -232,7 +232,9 @@ def _by_itself(evidence: TabletEvidence, health: v.TabletHealth, voters: Sequenc
     if evidence.replication != PACIFICA:
         return _raft_by_itself(health, voters, away)
     if evidence.in_doubt:
-        return ["a primary is appointed once every member of the last ballot has shown its replica"]
+        gone = [host_of(each.address) for each in voters if each.server.startswith(REPLACED)]
+        cannot = f"; {' and '.join(gone)} cannot: {REPLACED}" if gone else ""
+        return [f"a primary is appointed once every member of the last ballot has shown its replica{cannot}"]
     leases = _leases(evidence, [each for each in voters if not each.runs])
     if health.status == v.DEAD:
         return [_when_dead(away), *leases]

@@ -232,6 +232,10 @@ def test_an_operator_may_choose_any_replica_of_a_tablet_in_doubt() -> None:
         "a primary is appointed once every member of the last ballot has shown its replica",
     )
     assert "start the servers that do not answer" in found.safe[0]
+    other = ServerState(ServerInstance("new", 1, "s"), server("c"), "c", (), 0, 0, 0)
+    replaced = Survey({}, (), (), {**states, server("c"): other})
+    (waits,) = diagnosis.diagnosed(evidence, health, replaced, {}).by_itself
+    assert waits.endswith("; host-c cannot: another server answers there")
     assert "--accept-loss` makes host-b the primary" in found.force
     assert planned(found).survivor.uuid == "b" and planned(found, "host-a").survivor.uuid == "a"
     sure = diagnosis.diagnosed(

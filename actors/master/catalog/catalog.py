@@ -70,6 +70,7 @@ class Catalog:
         self.suspended: dict[str, None] = {}  # addresses of servers that get no lease
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
         self.incarnations: dict[str, ServerInstance] = {}  # the last of each server that may have had a lease
+        self.doubted: dict[str, None] = {}  # PacificA tablets whose last configuration may be missing here
         self.level, self.level_us = STEADY, 0  # set by an operator, at this wall time
         self.replicas = 0  # wanted by all tables that are not removed
         self._of_table: dict[str, dict[str, None]] = {}
@@ -79,7 +80,7 @@ class Catalog:
     def __len__(self) -> int:
         """Return the number of records that a checkpoint would have."""
         marks = sum(map(len, (self.draining, self.maintained, self.suspended)))
-        marks += len(self.forgotten) + len(self.incarnations)
+        marks += len(self.forgotten) + len(self.incarnations) + len(self.doubted)
         return len(self.tables) + len(self.tablets) + len(self.requests) + marks + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
@@ -117,6 +118,7 @@ class Catalog:
             self.level,
             self.level_us,
             tuple(self.suspended),
+            tuple(self.doubted),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -144,6 +146,7 @@ class Catalog:
         self.lineage.load(image.lineage)
         self.incarnations = {each.uuid: each for each in image.incarnations}
         self.level, self.level_us = image.level, image.level_us
+        self.doubted = dict.fromkeys(image.doubted)
         self.check()
 
     def apply(self, edits: Iterable[Edit]) -> None:
@@ -201,6 +204,7 @@ class Catalog:
             own = configuration.peer(configuration.primary or "")
             assert own is not None and own.member == VOTER, ("a primary is a voter", tablet, configuration)
             self._reconfigure(tablet, configuration)
+            self.doubted.pop(tablet, None)
         self.incarnations.update((each.uuid, each) for each in edit.incarnations)
 
     def _configuration_forced(self, edit: e.ConfigurationForced) -> None:
@@ -214,6 +218,7 @@ class Catalog:
         self._reconfigure(edit.tablet, made)
         record = self.tablets[edit.tablet]
         self._put(replace(record, forced=(*record.forced, edit.record)))
+        self.doubted.pop(edit.tablet, None)
 
     def _reconfigure(self, tablet: str, configuration: Configuration) -> None:
         record = self._expect(tablet, CREATING, RUNNING)
@@ -340,6 +345,12 @@ class Catalog:
                 assert self.tables[record.table].state == REMOVED, record.table
                 del self.tables[record.table], self._of_table[record.table]
 
+    def _master_began(self, edit: e.MasterBegan) -> None:
+        self.lineage.begin(edit)
+        if edit.accepted:
+            appointed = self.members.appointed  # whose order is not that of a checkpoint
+            self.doubted = {tablet: None for tablet in self.tablets if tablet in appointed}
+
     # -- helpers ---------------------------------------------------------------------------------------------
 
     def _expect(self, tablet: str, *states: str) -> TabletRecord:
@@ -357,6 +368,8 @@ class Catalog:
         was = before if before is not None and before.state in LIVE else None
         self.members.replace(was, record if record.state in LIVE else None)
         self.tablets[record.tablet] = record
+        if record.state not in LIVE:
+            self.doubted.pop(record.tablet, None)
         for index, belongs in (
             (self.preparing, record.state == PREPARING),
             (self.creating, record.state == CREATING),
@@ -396,6 +409,7 @@ class Catalog:
             if record.state in (CREATING, RUNNING):
                 assert record.configuration is not None, tablet
             assert all(record.member(uuid) is not None for uuid in record.unseen), tablet
+        assert self.doubted.keys() <= self.members.appointed.keys(), "only a live PacificA tablet is in doubt"
         assert len(self.requests) <= REQUESTS_MAX
         self.namespace.check()
 
@@ -431,6 +445,6 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.ReserveEnded: Catalog._reserve_ended,
     e.TabletsForgotten: Catalog._tablets_forgotten,
     **{kind: lambda catalog, edit: catalog.namespace.apply(edit) for kind in coordination.KINDS},
-    e.MasterBegan: lambda catalog, edit: catalog.lineage.begin(edit),
+    e.MasterBegan: Catalog._master_began,
     e.CatalogWritten: lambda catalog, edit: None,
 }

@@ -216,10 +216,15 @@ class TabletsForgotten(msgspec.Struct, frozen=True, tag="tablets_forgotten"):
 
 
 class MasterBegan(msgspec.Struct, frozen=True, tag="master_began"):
-    """A master of this catalog begins to serve; `start` is the token of its start. Numbers ascend."""
+    """A master of this catalog begins to serve; `start` is the token of its start. Numbers ascend.
+
+    `accepted`: tokens of masters whose changes this catalog may lack, as an operator accepts from now on. If there are any, every
+    PacificA tablet is in doubt (master/pacifica/doubts.py), until a ConfigurationsAppointed or ConfigurationForced of it.
+    """
 
     number: int
     start: str
+    accepted: tuple[str, ...] = ()
 
 
 class CatalogWritten(msgspec.Struct, frozen=True, tag="catalog_written"):

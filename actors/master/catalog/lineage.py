@@ -6,6 +6,8 @@ version of the catalog that a tablet server has seen (actors/catalog_versions.py
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ebla.actors.catalog_versions import CatalogVersion
@@ -26,14 +28,19 @@ class LineageImage(msgspec.Struct, frozen=True, array_like=True):
     catalog: str = ""
     beginnings: tuple[Beginning, ...] = ()
     changes: int = 0
+    accepted: tuple[str, ...] = ()
 
 
 EMPTY = LineageImage()
 
 
 class Lineage:
+    """`accepted`: tokens of masters whose changes may be missing here, as operators have accepted. They stay for ever: a server that
+    has seen such a change may return at any time."""
+
     def __init__(self) -> None:
         self.changes = 0
+        self.accepted: dict[str, None] = {}
         self._catalog = ""
         self._begun: dict[int, Beginning] = {}
 
@@ -47,8 +54,13 @@ class Lineage:
         assert self._begun, "no server gets the version of a catalog before a master has begun"
         return CatalogVersion(self._catalog, self.begun, self._begun[self.begun].start, self.changes)
 
+    def unknown(self, tokens: Iterable[str]) -> tuple[str, ...]:
+        """Those tokens that were not accepted before."""
+        return tuple(token for token in dict.fromkeys(tokens) if token not in self.accepted)
+
     def begin(self, edit: MasterBegan) -> None:
-        assert edit.number > self.begun, edit
+        assert edit.number > self.begun and edit.accepted == self.unknown(edit.accepted), edit
+        self.accepted.update(dict.fromkeys(edit.accepted))
         self._catalog = self._catalog or edit.start
         self._begun[edit.number] = Beginning(edit.number, edit.start, self.changes)
         if len(self._begun) > BEGINNINGS_MAX:
@@ -57,8 +69,10 @@ class Lineage:
     def has(self, seen: CatalogVersion) -> bool:
         """Whether this catalog has the version that a server has seen.
 
-        Also true for a version of another catalog, or one too old to be compared.
+        Also true for a version of another catalog, one too old to be compared, and one of a master whose changes an operator gave up.
         """
+        if seen.start in self.accepted:
+            return True
         if seen.catalog != self._catalog or seen.begun < next(iter(self._begun), 0):
             return True
         known = self._begun.get(seen.begun)
@@ -70,8 +84,9 @@ class Lineage:
     def image(self) -> LineageImage:
         if not self._begun and not self.changes:
             return EMPTY
-        return LineageImage(self._catalog, tuple(self._begun.values()), self.changes)
+        return LineageImage(self._catalog, tuple(self._begun.values()), self.changes, tuple(self.accepted))
 
     def load(self, image: LineageImage) -> None:
         self._catalog, self.changes = image.catalog, image.changes
         self._begun = {beginning.number: beginning for beginning in image.beginnings}
+        self.accepted = dict.fromkeys(image.accepted)

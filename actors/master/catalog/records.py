@@ -105,6 +105,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     level: str = STEADY
     level_us: int = 0
     suspended: tuple[str, ...] = ()
+    doubted: tuple[str, ...] = ()
 
 
 encode_image = msgspec.msgpack.Encoder().encode

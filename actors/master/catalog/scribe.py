@@ -63,12 +63,12 @@ class Scribe:
         self._refuses: Callable[[str], EblaError] | None = None  # the error of new changes, by their name
         self._tried = 0  # the transaction of the last checkpoint that was tried
 
-    async def begin(self, start: str, *, accepts: bool = False) -> None:
+    async def begin(self, start: str, accepted: tuple[str, ...] = ()) -> None:
         """Make durable that a master serves from this catalog; before, it sends no answers and no requests.
 
-        `start`: the token of the master's start; `accepts`: the catalog may be an older copy.
+        `start`: the token of the master's start; `accepted`: see MasterBegan.
         """
-        edit = MasterBegan(self._catalog.lineage.begun + (ACCEPTED if accepts else 1), start)
+        edit = MasterBegan(self._catalog.lineage.begun + (ACCEPTED if accepted else 1), start, accepted)
         await self._world.faults.here("master.begin.before_edit")
         await self._log.append([edit])
         await self._world.faults.here("master.begin.after_edit")

@@ -154,6 +154,8 @@ class Assignment:
             del self._avoid[uuid]
         late: list[TabletRecord] = []
         for tablet in catalog.creating:
+            if tablet in catalog.doubted:
+                since[tablet] = now  # it may have been running for long, and have rows
             if now - since.setdefault(tablet, now) > self._timeout_s:
                 late.append(catalog.tablets[tablet])
         return late

@@ -80,22 +80,21 @@ class ActiveTerm:
 
     async def begin(self) -> None:
         """Begin to serve. If the journal fails, the term has ended when this returns."""
-        is_new = not self.master.catalog.lineage.begun
+        lineage, options = self.master.catalog.lineage, self._options.master
+        is_new, accepted = not lineage.begun, lineage.unknown(options.accepts)
+        if accepted:
+            # Leases of the lost catalog may be in force, and its orders on the way. Neither outlasts this (pacifica/doubts.py).
+            # A master that fails meanwhile has accepted nothing, and the next one waits again.
+            await self._world.clock.sleep(options.detector.grace_s)
         try:
-            accepts = bool(self._options.master.accepts)
-            await self.master.scribe.begin(self.master.instance.start, accepts=accepts)
+            await self.master.scribe.begin(self.master.instance.start, accepted)
         except (QuorumFailed, Unavailable, NodesMoved, DiskFull) as error:
             self.end(error)
             return
         # Without the pause after a restart, the first servers with heartbeats would get all waiting tablets.
-        settle_s = 0.0 if is_new else self._options.master.settle_s
+        settle_s = 0.0 if is_new else options.settle_s
         self._spawn(self._end_with_lease(), "end with the lease")
         self._spawn(self._end_with_writer(), "end with the writer")
-        if accepts:
-            # Leases of the lost catalog may be in force, and its orders on the way. Neither outlasts this (pacifica/doubts.py).
-            await self._world.clock.sleep(self._options.master.detector.grace_s)
-            if self.ended is not None:
-                return
         self.master.begin(settle_s)
         self._spawn(self._purge(), "purge")
 

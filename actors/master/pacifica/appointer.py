@@ -79,8 +79,7 @@ class Appointer:
         server should have reported."""
         recorded = self._catalog.incarnations.items()
         self.detector = Detector(self._options.detector, self._world.now(), recorded, self._may_have_leases)
-        in_doubt_until = settled_from if self._options.accepts else None
-        self.planner = Planner(self._catalog, self.detector, in_doubt_until)
+        self.planner = Planner(self._catalog, self.detector, settled_from)
         self.orders = Orders(
             self._world, self._options, self._servers, self.detector, self.planner, self._wake.set
         )

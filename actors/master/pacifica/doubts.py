@@ -3,14 +3,15 @@
 The catalog that was lost may have appointed primaries that this one does not know. So a ballot that is new here may have been given
 before, and other replicas than the voters here may have the last acknowledged writes. The master begins when every lease of the lost
 catalog is over (leadership/active_term.py), so nothing leads then, and each of these tablets is in doubt: it gets no configuration, no
-order and no answer.
+order and no answer. The edit with which the master begins makes the doubts durable (MasterBegan), and so does the tablet's next
+configuration their end: a later master has the doubts that are left, whatever its settings say.
 
 The doubt ends when the tablet's last configuration is known. It is the newest of those in the catalog and in the replicas' logs,
 once every member of it has shown what it has:
 
     a running replica, whose log has no newer configuration
     another replica, or a tombstone, that has entered no later ballot
-    none at all, by a full report, if it is a learner: it has not got its copy yet
+    none at all, by a full report, if it is a learner: it has not got its copy yet. Its server may send no beacons then
 
 Why that suffices: only members become primaries, and a ballot that was led is in the log of its primary. So the first of the later
 ballots that was led would be shown by a member. None was, then; nothing was committed in one, and every voter of the last
@@ -47,31 +48,39 @@ class Shown(NamedTuple):
 
 
 class Doubts:
-    """`ends_from`: no doubt ends before: a live server may still have something to show."""
+    """What servers have shown, in this term, of the `tablets` in doubt. `ends_from`: no doubt ends before: a live server may still have
+    something to show."""
 
     def __init__(self, tablets: Iterable[str] = (), ends_from: float = -inf) -> None:
         self.ends_from = ends_from
         self._shown: dict[str, dict[str, Shown]] = {tablet: {} for tablet in tablets}
-        self._in_full: dict[
-            str, str
-        ] = {}  # servers that have reported in full, with the start of the process
+        # By tablet: servers with a replica that shows no ballot, because it could not be loaded.
+        self._hidden: dict[str, dict[str, None]] = {tablet: {} for tablet in self._shown}
+        # Servers that have reported in full.
+        self._in_full: dict[str, None] = {}
 
     def __contains__(self, tablet: str) -> bool:
         return tablet in self._shown
 
     def end(self, tablet: str) -> None:
         self._shown.pop(tablet, None)
+        self._hidden.pop(tablet, None)
 
     def take(self, instance: ServerInstance, report: TabletReport) -> None:
         if not self._shown:
             return
         if not report.incremental:
-            self._in_full[instance.uuid] = instance.start
+            self._in_full[instance.uuid] = None
         for replica in report.updated:
             shown = self._shown.get(replica.tablet)
-            if shown is not None and replica.view is not None:  # without a view its ballots are not known
-                in_force = replica.pending or replica.configuration
-                shown[instance.uuid] = Shown(instance.start, runs(replica), ballot_of(replica), in_force)
+            if shown is None:
+                continue
+            if replica.view is None:
+                self._hidden[replica.tablet][instance.uuid] = None
+                continue
+            self._hidden[replica.tablet].pop(instance.uuid, None)
+            in_force = replica.pending or replica.configuration
+            shown[instance.uuid] = Shown(instance.start, runs(replica), ballot_of(replica), in_force)
 
     def last(self, tablet: str, stored: Configuration) -> Configuration:
         """The newest configuration that is known. `stored`: the one in the catalog."""
@@ -93,21 +102,33 @@ class Doubts:
         known = (each.configuration.index for each in self._shown[tablet].values())
         if max([stored.index, *known]) > last.index:
             return f"ballot {last.index} was forced, and there are later ones that do not know of it"
-        unknown = [
-            peer.address for peer in last.peers if not self._knows(tablet, peer, last, lease(peer.uuid))
-        ]
-        if not unknown:
+        lacking: dict[str, list[str]] = {}
+        for peer in last.peers:
+            if not self._knows(tablet, peer, last, stamp := lease(peer.uuid)):
+                lacking.setdefault(self._lacks(tablet, peer, stamp), []).append(peer.address)
+        if not lacking:
             return ""
-        return f"its last ballot may be later than {last.index}: its replica has not been seen at {', '.join(unknown)}"
+        members = "; ".join(f"{what} {', '.join(at)}" for what, at in lacking.items())
+        return f"its last ballot may be later than {last.index}: {members}"
 
     def _knows(self, tablet: str, peer: Peer, last: Configuration, stamp: Stamp | None) -> bool:
         """Whether this member of the last configuration has led no later one."""
         shown = self._shown[tablet].get(peer.uuid)
-        if stamp is None:
+        if shown is None:
+            learner = peer.member != VOTER and peer.uuid not in self._hidden[tablet]
+            return learner and peer.uuid in self._in_full  # without a replica it has led nothing
+        if stamp is None or shown.start != stamp.start:
             return False
-        if shown is None or shown.start != stamp.start:
-            return shown is None and peer.member != VOTER and self._in_full.get(peer.uuid) == stamp.start
         return shown.runs or shown.ballot <= last.index
+
+    def _lacks(self, tablet: str, peer: Peer, stamp: Stamp | None) -> str:
+        """What an operator has to know of a member that is not known to have led no later ballot."""
+        shown = self._shown[tablet].get(peer.uuid)
+        if peer.uuid in self._hidden[tablet] or (stamp is not None and shown and shown.start == stamp.start):
+            return "its replica failed at"
+        if shown is None and peer.uuid in self._in_full:
+            return "it has no replica at"
+        return "its replica has not been seen at"
 
 
 def runs(replica: ReplicaReport) -> bool:

@@ -17,7 +17,7 @@ A report counts only in the incarnation that sent it, which must be the one that
 than the last order, so it never suffices to appoint another primary: the primary gets an order, and if it declines that order, it
 will not lead in that ballot, however late any message is.
 
-Tablets of an accepted older catalog are in doubt at first (doubts.py): nothing of the above is done for them.
+Tablets of an accepted older catalog may be in doubt (doubts.py): nothing of the above is done for them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -68,14 +69,12 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """`detector`: of this term. `in_doubt_until`: if an operator has accepted an older catalog, until when all of its tablets are in doubt."""
+    """`detector`: of this term. `settled_from`: when every live server should have reported; no doubt ends before."""
 
-    def __init__(self, catalog: Catalog, detector: Detector, in_doubt_until: float | None = None) -> None:
+    def __init__(self, catalog: Catalog, detector: Detector, settled_from: float = -inf) -> None:
         self._catalog = catalog
         self._detector = detector
-        self.doubts = Doubts()
-        if in_doubt_until is not None:
-            self.doubts = Doubts((tablet for tablet, _ in self._all()), in_doubt_until)
+        self.doubts = Doubts(catalog.doubted, settled_from)
         self.unled: dict[str, None] = dict.fromkeys(tablet for tablet, _ in self._all())
         self.altered = dict(self.unled)  # tablets whose `min_members` may differ from their table's
         self._reported: dict[str, Reported] = {}
