@@ -164,7 +164,7 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
-@defect("pacifica-leases", 60, Appointer, "_decide", seed=8)
+@defect("pacifica-leases", 60, Appointer, "_decide", seed=2)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""
     edits = original(self)
@@ -274,7 +274,7 @@ def committed_by_majority(self: Primary, own_durable: int, needed: Iterable[str]
     return held[(len(held) - 1) // 2]
 
 
-@defect("pacifica-elections", 60, Primary, "replicated_index", seed=7)
+@defect("pacifica-elections", 60, Primary, "replicated_index", seed=16)
 def learner_counts(self: Primary, own_durable: int, needed: Iterable[str]) -> int:
     """A learner's acknowledgement counts in place of a voter's."""
     held = _held(self, own_durable, [self.me, *self.peers])
@@ -307,7 +307,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=0)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=12)
 def asks_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
     """A primary asks the master for its successor while it still serves reads."""
     if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):
