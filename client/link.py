@@ -17,22 +17,40 @@ class Link(NamedTuple):
     bridge: Bridge
     awaited: aio.Database
 
+    @property
+    def closed(self) -> bool:
+        """By its owner, or by a defect of a background task."""
+        return self.bridge.closed or self.awaited.closed
+
 
 def shared(name: str, address: str | None) -> Link:
-    """The one connection of all unpickled handles in this process. It is never closed: closing a handle ends that handle
-    only."""
+    """The one connection of all unpickled handles in this process. No handle closes it: closing a handle ends that handle
+    only. A connection that a defect has closed is replaced."""
     from ebla.deployment import reach
 
     with _shared_gate:
         key = (os.getpid(), name, address)
         known = _shared.get(key)
-        if known is None or known.bridge.closed:
-            known = _shared[key] = make_link(name, roles=reach(name, address).roles)
+        if known is None or known.closed:
+            made = make_link(name, roles=reach(name, address).roles)
+            if known is not None:
+                known.bridge.close()
+            known = _shared[key] = made
         return known
 
 
 _shared: dict[tuple[int, str, str | None], Link] = {}
 _shared_gate = threading.Lock()
+
+
+def _in_child() -> None:
+    """A thread of the parent may hold the gate, and connections do not survive a fork."""
+    global _shared_gate
+    _shared_gate = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def make_link(name: str, progress: bool = False, roles: Sequence[str] | None = None) -> Link:

@@ -237,7 +237,7 @@ class _Draft:
     def _check(self, operation: Check) -> Result:
         if operation.version == 0:
             found = self._node(operation.path)
-            if found is not None:
+            if found is not None and found.version:  # the root has version 0 until it is set
                 raise _mismatch(operation.path, 0, found.version)
             return Result(operation.path, 0)
         return Result(operation.path, self._expect(operation.path, operation.version).version)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -197,7 +198,8 @@ class Bridge:
 
     @property
     def closed(self) -> bool:
-        return self._closed or self._pid != os.getpid()
+        """Also while the interpreter ends: the loop's thread stands then, and would let its callers wait for ever."""
+        return self._closed or self._pid != os.getpid() or sys.is_finalizing()
 
     def check_open(self) -> None:
         """Raise ConnectionClosed if the bridge is closed, or belongs to the parent process."""
@@ -206,7 +208,7 @@ class Bridge:
                 f"this connection was opened in process {self._pid} and does not survive a fork; call ebla.connect() "
                 "in this process"
             )
-        if self._closed:
+        if self._closed or sys.is_finalizing():
             raise self._closed_error()
 
     # -- callers' side

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import pytest
 
 import ebla
+from ebla.coordination.blocking import Lock, Session
 from ebla.errors import ConnectionClosed, InvalidArgument, NotFound
 from ebla.link import Link
 from ebla.options import Written
@@ -272,6 +276,61 @@ def test_closing_a_copy_leaves_the_other_copies_connected(
     assert pickle.loads(pickle.dumps(db)).table("t").count() == 20_000
 
 
+def test_a_connection_that_a_defect_has_closed_is_replaced_for_later_copies(
+    loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ebla import deployment, link
+
+    failed, data = Loopback(), pickle.dumps(table)
+    monkeypatch.setattr(link, "_shared", {(os.getpid(), "toy", "somewhere:6379"): failed.link})
+    monkeypatch.setattr(deployment, "reach", lambda name, address: SimpleNamespace(roles=()))
+    monkeypatch.setattr(link, "make_link", lambda name, roles: loopback.link)
+    failed.bridge.run(_in_loop(lambda: failed.session.failed("a background task", RuntimeError("a defect"))))
+    assert failed.link.closed and not failed.bridge.closed
+    assert pickle.loads(data).upsert(row(1)) == Written(1)
+    assert failed.bridge.closed
+
+
+async def _in_loop(act: Callable[[], None]) -> None:
+    act()
+
+
+def test_a_child_that_was_forked_while_the_parent_connects_may_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ebla import link
+
+    monkeypatch.setattr(link, "_shared", {(1, "toy", None): None})
+    held = link._shared_gate
+    with held:
+        link._in_child()
+        assert not link._shared_gate.locked() and not link._shared
+    link._shared_gate = held
+
+
+@pytest.mark.parametrize("left", ["it = iter(t.scan()); next(it)", "kept = Late()"])
+def test_a_program_may_end_with_a_half_read_scan_and_with_calls_of_its_finalisers(left: str) -> None:
+    program = f"""
+import pyarrow as pa
+from tests.client.loopback import Loopback
+loopback = Loopback()
+loopback.toy.block_rows = 2
+schema = pa.schema([("id", pa.int64())])
+t = loopback.db.create_table("t", schema=schema, primary_key=["id"], replicas=3)
+t.upsert([{{"id": number}} for number in range(100)])
+class Late:
+    def __del__(self, table=t):
+        try:
+            table.upsert([{{"id": 1}}])
+        except Exception as error:
+            print(type(error).__name__)
+{left}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout in ("", "ConnectionClosed\n")
+
+
 def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:
     bridge = Bridge("toy")
 
@@ -288,3 +347,22 @@ def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:
     bridge.close()
     with pytest.raises(ConnectionClosed):
         bridge.run(succeed())
+
+
+class Sure:
+    """A session and a lock of this process."""
+
+    is_sure = held = True
+    token = 1
+
+
+def test_a_forked_child_holds_no_lock_of_its_parent() -> None:
+    session, lock = Session(lambda act: None, Sure()), Lock(lambda act: None, Sure())  # type: ignore[arg-type]
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(sender, f"{session.is_sure} {lock.held}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(receiver, 100) == b"False False"
+    assert session.is_sure and lock.held

@@ -75,6 +75,16 @@ def test_a_request_of_several_operations_is_atomic(room: Room):
     assert (room.data("/a"), room.namespace.children("/")) == (b"2", ("a", "b"))
 
 
+def test_the_root_has_version_0_until_it_is_set(room: Room):
+    room.expect("/", 0)
+    with pytest.raises(VersionMismatch):
+        room.expect("/a", 1)
+    version = room.set("/", b"1").version
+    room.expect("/", version)
+    with pytest.raises(VersionMismatch):
+        room.expect("/", 0)
+
+
 def test_operations_of_a_request_see_earlier_ones(room: Room):
     with pytest.raises(AlreadyPresent):
         room.ask(Create("/a"), Create("/a"))
