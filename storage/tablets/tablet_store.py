@@ -93,17 +93,11 @@ class TabletStore:
 
     @property
     def memory_bytes(self) -> int:
-        held: int = self.active.memory_bytes
-        for memtable in self.frozen:
-            held += memtable.memory_bytes
-        return held
+        return sum(memtable.memory_bytes for memtable in (self.active, *self.frozen))
 
     @property
     def unflushed_rows(self) -> int:
-        written: int = self.active.written
-        for memtable in self.frozen:
-            written += memtable.written
-        return written
+        return sum(memtable.written for memtable in (self.active, *self.frozen))
 
     @property
     def size_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Old ledgers are deleted while a store is silent: nobody waits for it for long, and what it keeps a worker finds."""
+"""Old ledgers are deleted while a store is silent: no caller waits for it for long, and a worker finds what it keeps."""
 
 from __future__ import annotations
 

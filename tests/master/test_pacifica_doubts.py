@@ -1,4 +1,4 @@
-"""Doubts of an accepted older catalog last, whatever the settings say later, and end once: next to test_pacifica_old_catalogs.py."""
+"""Doubts of an accepted older catalog last when the settings change, and end once: next to test_pacifica_old_catalogs.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Calls to several stores at once, whose answers are taken as they come: a store that is silent delays nobody who can do without it.
+"""Calls to several stores at once, whose answers are taken as they come: a silent store delays no caller that can do without it.
 
-A call that is not waited for any more goes on until its time limit, so that whoever made it learns that the store fails.
+A call that is not waited for any more goes on until its time limit: so the process learns that the store fails.
 """
 
 from __future__ import annotations

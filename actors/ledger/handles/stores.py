@@ -52,7 +52,7 @@ class Stores:
 
     def tell_closed(self, found: Metadata, stores: Iterable[str], timeout_s: float) -> None:
         """The ledger is closed: readers that wait at these stores look for the next one. One that is not told does so a little
-        later. They are told of no entry: whoever looks for stores that lack the last one compares it with what they know."""
+        later. They are told of no entry: a search for stores that lack the last one compares it with what they know."""
 
         async def tell(store: str) -> None:
             request = m.ConfirmRequest(store, found.ledger, found.token, meta.NONE, closed=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ebla.actors.world import World
 
-FENCED_S = 0.5  # longest wait at a fenced ledger: it is closed soon, and whoever closes it may end before its stores are told
+FENCED_S = 0.5  # longest wait at a fenced ledger: it is closed soon, and the process that closes it may end before its stores are told
 POLLED_S = 1.0  # a reader that has got an entry waits for the next one soon
 
 
