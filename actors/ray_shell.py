@@ -33,7 +33,7 @@ import msgspec
 from ebla.actors.deadlines import Timeout, timeout
 from ebla.actors.errors import ErrorFrame, NotRunning, OutcomeUnknown, to_frame
 from ebla.actors.figures import Figure, Sheet, gauge
-from ebla.actors.world import STOP_S, Clock, Dispatcher, Role, World, encode_error, encode_ok
+from ebla.actors.world import STOP_S, Clock, Dispatcher, Role, World, encode, encode_error
 from ebla.storage.environment import Disk
 from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument, OldCopy
 from ebla.storage.space import BALLAST_BYTES
@@ -199,7 +199,7 @@ class Shell:
     def pong(self, node_id: str, restarted: bool, started_us: int) -> bytes:
         frame = to_frame(self.why) if self.why is not None else None
         where = self.assignment
-        return encode_ok(
+        return encode(
             Pong(
                 address=where.address,
                 slot=where.slot,

@@ -180,13 +180,9 @@ def methods(role: type[Any]) -> dict[str, Method]:
     return dict(sorted(found.items()))
 
 
-OK, ERROR = b"\x00", b"\x01"
+ERROR = b"\xc1"  # before an error; MessagePack begins nothing with this byte
 encode = msgspec.msgpack.Encoder().encode
 _decode_error = msgspec.msgpack.Decoder(errors.ErrorFrame).decode
-
-
-def encode_ok(answer: msgspec.Struct) -> bytes:
-    return OK + encode(answer)
 
 
 def encode_error(error: EblaError) -> bytes:
@@ -195,17 +191,16 @@ def encode_error(error: EblaError) -> bytes:
 
 def decode_answer(data: bytes, answer: type[Reply]) -> Reply:
     """Return the answer, or raise the role's error."""
-    body = memoryview(data)[1:]
     if data[:1] == ERROR:
-        raise errors.from_frame(_decode_error(body))
+        raise errors.from_frame(_decode_error(memoryview(data)[1:]))
     decode = _answers.get(answer)
     if decode is None:
         decode = _answers[answer] = msgspec.msgpack.Decoder(answer).decode
-    found: Reply = decode(body)
+    found: Reply = decode(data)
     return found
 
 
-_answers: dict[type[Any], Callable[[memoryview], Any]] = {}  # decoders by type; made once
+_answers: dict[type[Any], Callable[[bytes], Any]] = {}  # decoders by type; made once
 
 
 _decoders: dict[type[Role], Mapping[str, msgspec.msgpack.Decoder[Any]]] = {}  # by role; made once
@@ -233,7 +228,7 @@ class Dispatcher:
         except (msgspec.MsgspecError, RecursionError) as error:  # types of columns nest
             return encode_error(InvalidArgument(f"malformed {method} request: {error}"))
         try:
-            return encode_ok(await self.role.perform(method, request))
+            return encode(await self.role.perform(method, request))
         except errors.NetworkError as error:
             return encode_error(self._unknown(error))
         except EblaError as error:

@@ -71,9 +71,9 @@ class Reader(Protocol):
     def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """One entry per key, in order."""
 
-    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
-        """The result of `work` with the value as a buffer, where it lies if possible; None if there is no value. The buffer
-        is valid only during the call."""
+    def look(self, database: str, keys: Sequence[bytes], work: Callable[[int, Any], T]) -> list[T | None]:
+        """For each key the result of `work` with its place in `keys` and the value as a buffer, where it lies if possible; None
+        if there is no value. The buffer is valid only during the call."""
 
     def items(
         self,

@@ -33,9 +33,9 @@ class TablesReader(abc.ABC):
         found: bytes | None = self._table(database).get(key)
         return found
 
-    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
-        found = self._table(database).get(key)
-        return None if found is None else work(memoryview(found))
+    def look(self, database: str, keys: Sequence[bytes], work: Callable[[int, Any], T]) -> list[T | None]:
+        found = map(self._table(database).get, keys)
+        return [None if value is None else work(at, memoryview(value)) for at, value in enumerate(found)]
 
     def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return list(map(self._table(database).get, keys))

@@ -32,7 +32,7 @@ from ebla.actors.errors import NetworkError, NotDelivered, OutcomeUnknown
 from ebla.actors.messages.peers import Envelope, EnvelopeReply
 from ebla.actors.messages.protocols import Answer
 from ebla.actors.replication.health import NOT_RUNNING
-from ebla.actors.world import OK, Dispatcher, decode_answer, encode
+from ebla.actors.world import ERROR, Dispatcher, decode_answer, encode
 from ebla.chaos.plans import PARTS
 from ebla.chaos.simulation.loop import Domain, SimulatedLoop
 
@@ -224,7 +224,7 @@ class SimulatedNetwork:
         data = await endpoint.dispatcher.answer(exchange.method, exchange.data)
         if endpoint.domain.alive:
             endpoint.received.pop(exchange, None)
-            self.carried_out[exchange.method] += data[:1] == OK
+            self.carried_out[exchange.method] += data[:1] != ERROR
             self._trace("answer", exchange, zlib.crc32(data))
             self._travel(exchange.address, exchange.sender, self._answered, exchange, data)
 

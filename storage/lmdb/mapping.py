@@ -14,7 +14,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
@@ -120,24 +120,26 @@ class LmdbMapping(LmdbReads):
         self._adopt()
         return self._read(work, database, *arguments, **options)
 
-    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
-        return self._inside(partial(self._look, database, key, work))
+    def look(self, database: str, keys: Sequence[bytes], work: Callable[[int, Any], T]) -> list[T | None]:
+        return self._inside(partial(self._look, database, keys, work))
 
-    def _look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+    def _look(self, database: str, keys: Sequence[bytes], work: Callable[[int, Any], T]) -> list[T | None]:
         with self.lmdb.begin(buffers=True) as transaction:
-            return look(transaction, self.handle(database), key, work)  # type: ignore[arg-type]  # its values are buffers
+            return look(transaction, self.handle(database), keys, work)  # type: ignore[arg-type]  # its values are buffers
 
     def _inside(self, work: Callable[[], T]) -> T:
         """As `_read`, for work without a database."""
-        with self.gate.inside():
+        self.gate.enter()
+        try:
             self.check()
             self.used = True
-            try:
-                return work()
-            except lmdb.MapResizedError:
-                pass
-            except (lmdb.Error, OSError) as error:
-                raise read_error(error, self.path) from error
+            return work()
+        except lmdb.MapResizedError:
+            pass
+        except (lmdb.Error, OSError) as error:
+            raise read_error(error, self.path) from error
+        finally:
+            self.gate.leave()
         self._adopt()
         return self._inside(work)
 
@@ -236,10 +238,10 @@ class LmdbSnapshot(LmdbReads):
     def get(self, database: str, key: bytes) -> bytes | None:
         return self._read(get_copied if self._views else get, database, key)
 
-    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+    def look(self, database: str, keys: Sequence[bytes], work: Callable[[int, Any], T]) -> list[T | None]:
         if not self._views:
-            return super().look(database, key, work)
-        return self._read(look, database, key, work)
+            return super().look(database, keys, work)
+        return self._read(look, database, keys, work)
 
     def close(self) -> None:
         """Wait for a read in another thread, then close."""

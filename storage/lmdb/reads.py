@@ -57,9 +57,9 @@ class LmdbReads(abc.ABC):
     def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._read(_get_many, database, keys)
 
-    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
-        found = self.get(database, key)
-        return None if found is None else work(memoryview(found))
+    def look(self, database: str, keys: Sequence[bytes], work: Callable[[int, Any], T]) -> list[T | None]:
+        found = self.get_many(database, keys)
+        return [None if value is None else work(at, memoryview(value)) for at, value in enumerate(found)]
 
     def items(
         self,
@@ -132,9 +132,11 @@ def get_copied(transaction: Transaction, database: Database, key: bytes) -> byte
     return None if found is None else bytes(found)
 
 
-def look(transaction: Transaction, database: Database, key: bytes, work: Callable[[Any], T]) -> T | None:
-    found = transaction.get(key, db=database)
-    return None if found is None else work(found)
+def look(
+    transaction: Transaction, database: Database, keys: Sequence[bytes], work: Callable[[int, Any], T]
+) -> list[T | None]:
+    found = [transaction.get(key, db=database) for key in keys]
+    return [None if value is None else work(at, value) for at, value in enumerate(found)]
 
 
 def _get_many(transaction: Transaction, database: Database, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -22,7 +22,7 @@ from ebla.storage.rows import checksum, ragged
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.columns import Columns, Writer, layout_of, put_parts
-from ebla.storage.runs.parts import KEYS, Frame, Kind
+from ebla.storage.runs.parts import KEYS, Frame, Kind, slots_of
 from ebla.storage.runs.pieces import Piece
 from ebla.storage.schema import KEY_BYTES_MAX, ROW_BYTES_MAX, Column
 
@@ -66,7 +66,7 @@ class Batch(Columns):
 
     @cached_property
     def frame(self) -> Frame:
-        return Frame(memoryview(self.data), self.rows, self.width, self.layout.parts, self.places)
+        return Frame(memoryview(self.data), self.rows, slots_of(self.layout.parts, self.places, self.width))
 
     def damaged(self, what: str) -> Corruption:
         return Corruption(f"a batch of {len(self.data)} bytes has {what}")

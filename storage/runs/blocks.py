@@ -26,8 +26,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,13 +37,14 @@ from ebla.storage.rows import checksum
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.columns import Columns, Writer, layout_of, put_parts
-from ebla.storage.runs.parts import GONE, GROUP, KEYS, Frame, Layout, groups
+from ebla.storage.runs.parts import GONE, GROUP, KEYS, Frame, Layout, Slot, groups, slots_of
 from ebla.storage.runs.pieces import Piece
 from ebla.storage.runs.statistics import Span, Statistics, spans
 from ebla.storage.schema import COMPRESSIONS
 
 ROWS, BYTES = 8192, 1 << 20  # of a block, at most; a larger row has its own
 HEADER = struct.Struct("<IIIIIHHB")
+DIGEST = struct.Struct("<I")
 WORTH = 7 / 8  # of its size; a block that compresses to more is left as it is
 PLACE = struct.Struct(">QI")  # the key of a block: run, number
 
@@ -104,7 +104,8 @@ class _Made:
 
     def sealed(self, compression: str, key: bytes, seed: int) -> bytes:
         """The item of the block with its checksums."""
-        frame = Frame(memoryview(self.whole), self.rows, self.width, self.layout.parts, self.places)
+        slots = slots_of(self.layout.parts, self.places, self.width)
+        frame = Frame(memoryview(self.whole), self.rows, slots)
         digests = [frame.digest(group) for group in range(groups(self.rows))]
         del frame  # a bytearray with a view cannot grow
         whole, how, stored = self.whole, COMPRESSIONS.index(compression), [b""] * len(self.parts)
@@ -136,54 +137,92 @@ def _header_crc(data: Any, begin: int, key: bytes, seed: int) -> int:
 # -- reading
 
 
+class Head(NamedTuple):
+    """The verified header of a block. It may be kept: blocks never change. `size`: of the item; `begin`: of the parts in memory;
+    `stored`, `sizes`: of compressed parts, on disk and in memory; `known`: the size of the statistics, which end at `begin`."""
+
+    size: int
+    rows: int
+    width: int
+    layout: Layout
+    how: int
+    begin: int
+    places: tuple[int, ...]
+    stored: tuple[int, ...]
+    sizes: tuple[int, ...]
+    slots: Sequence[Slot | None]
+    known: int
+
+
+def head_of(data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> Head:
+    """Raises Corruption."""
+    try:
+        crc, size, rows, width, known, number, parts, how = HEADER.unpack_from(data)
+        count = 3 * parts + groups(rows)
+        begin = HEADER.size + 4 * count + known
+        if begin > len(data) or crc != _header_crc(data, begin, key, seed):
+            raise _damaged(key, path, "a header that fails its checksum")
+        numbers = struct.unpack_from(f"<{3 * parts}I", data, HEADER.size)
+    except struct.error as error:
+        raise _damaged(key, path, "no header") from error
+    layout = layout_of(present.of_layout(number, path))
+    if parts != len(layout.parts):
+        raise _damaged(key, path, f"{parts} parts, not those of layout {number}")
+    places = numbers[:parts]
+    return Head(
+        size,
+        rows,
+        width,
+        layout,
+        how,
+        begin,
+        places,
+        numbers[parts : 2 * parts],
+        numbers[2 * parts :],
+        slots_of(layout.parts, places, width),
+        known,
+    )
+
+
+def _damaged(key: bytes, path: str, what: str) -> Corruption:
+    run, number = PLACE.unpack(key)
+    return Corruption(f"block {number} of run {run} of {path} has {what}", path=path)
+
+
 class Block(Columns):
-    """A block whose header is verified. `present`: the codec of the tablet's present schema. Single rows are verified when they
-    are read; the caller verifies the whole before it takes a piece. Pieces are copies, so that they outlive the data.
+    """A block with its header. `present`: the codec of the tablet's present schema. Single rows are verified when they are read;
+    the caller verifies the whole before it takes a piece. Pieces are copies, so that they outlive the data.
 
     Raises Corruption, here and in its methods.
     """
 
-    def __init__(self, data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> None:
-        self.key, self.seed, self.path = key, seed, path
-        try:
-            crc, size, rows, width, known, layout, parts, self._how = HEADER.unpack_from(data)
-            count = 3 * parts + groups(rows)
-            begin = HEADER.size + 4 * count + known
-            if begin > len(data) or crc != _header_crc(data, begin, key, seed):
-                raise self.damaged("a header that fails its checksum")
-            if size != len(data):
-                raise self.damaged(f"{len(data)} bytes, not {size}")
-            numbers = struct.unpack_from(f"<{count}I", data, HEADER.size)
-        except struct.error as error:
-            raise self.damaged("no header") from error
-        found = layout_of(present.of_layout(layout, path))
-        if parts != len(found.parts):
-            raise self.damaged(f"{parts} parts, not those of layout {layout}")
-        super().__init__(found, present, rows, width, numbers[:parts])
-        self._data, self._begin = data, begin
-        self._stored, self._sizes = numbers[parts : 2 * parts], numbers[2 * parts : 3 * parts]
-        self._digests = numbers[3 * parts :]
-        self._statistics = begin - known, begin
+    def __init__(self, data: Any, head: Head, present: RowCodec, key: bytes, path: str) -> None:
+        if head.size != len(data):
+            raise _damaged(key, path, f"{len(data)} bytes, not {head.size}")
+        super().__init__(head.layout, present, head.rows, head.width, head.places)
+        self.key, self.path = key, path
+        self._data, self.head = data, head
         self._verified: dict[int, None] = {}
+        self._frame = None if head.how else Frame(data, head.rows, head.slots)
 
-    @cached_property
+    @property
     def frame(self) -> Frame:
-        data = self._data
-        if self._how:
+        if self._frame is None:
             whole = bytearray()
             for number, place in enumerate(self.places):
                 if place:
                     assert place >= len(whole), "places ascend, as the header's checksum says"
                     whole += bytes(place - len(whole)) + self._unpacked(number).to_pybytes()
-            data = memoryview(bytes(whole))
-        return Frame(data, self.rows, self.width, self.layout.parts, self.places)
+            self._frame = Frame(memoryview(bytes(whole)), self.rows, self.head.slots)
+        return self._frame
 
     def _unpacked(self, number: int) -> pa.Buffer:
         """A compressed part."""
-        at = self._begin + sum(self._stored[:number])
-        packed, size = self._data[at : at + self._stored[number]], self._sizes[number]
+        head = self.head
+        at = head.begin + sum(head.stored[:number])
+        packed, size = self._data[at : at + head.stored[number]], head.sizes[number]
         try:
-            found = pa.decompress(packed, size, codec=COMPRESSIONS[self._how])
+            found = pa.decompress(packed, size, codec=COMPRESSIONS[head.how])
         except MemoryError:
             raise  # which is an exception of Arrow, and no damage
         except (pa.ArrowException, OSError, LookupError, ValueError) as error:
@@ -193,47 +232,55 @@ class Block(Columns):
         return found
 
     def damaged(self, what: str) -> Corruption:
-        run, number = PLACE.unpack(self.key)
-        return Corruption(f"block {number} of run {run} of {self.path} has {what}", path=self.path)
+        return _damaged(self.key, self.path, what)
 
     def buffer(self, number: int, size: int) -> pa.Buffer | None:
-        if self._how:
+        if self.head.how:
             found = self._unpacked(number)
             return found if found.size == size else None
         at = self.places[number]
-        if not self._begin <= at <= len(self._data) - size:
+        if not self.head.begin <= at <= len(self._data) - size:
             return None
         return pa.py_buffer(bytes(self._data[at : at + size]))
 
     def statistics(self) -> dict[str, Span]:
-        """Of each value column that the rows have."""
-        begin, end = self._statistics
+        """Of each value column that the rows have. They are verified with the header, so its head may not be a kept one."""
+        head = self.head
         try:
-            return spans(bytes(self._data[begin:end]), list(self.layout.codec.header.bit))
+            known = bytes(self._data[head.begin - head.known : head.begin])
+            return spans(known, list(self.layout.codec.header.bit))
         except IndexError as error:
             raise self.damaged("no statistics") from error
 
-    def find(self, key: bytes) -> int | None:
-        """The place of the key, None if it is not here. The key may not be above the block's last one."""
-        row = bisect_left(range(self.rows), key, key=self._keys())
+    # -- single rows
+
+    def places_of(self, keys: Sequence[bytes]) -> list[int | None]:
+        """The place of each key, None if it is not here. No key may be above the block's last one."""
+        return [self._found(key, row) for key, row in zip(keys, self._at_or_above(keys), strict=True)]
+
+    def _at_or_above(self, keys: Sequence[bytes]) -> Sequence[int]:
+        """For each key the first row whose key is not below it, of bytes that are not verified."""
+        width = self.width
+        if width and all(len(key) == width for key in keys):
+            # NumPy takes no notice of zeros at the end, so this holds for keys of one size.
+            kind = np.dtype((np.bytes_, width))
+            stored = np.frombuffer(self.frame.data, kind, self.rows, self.places[KEYS])
+            found: list[int] = stored.searchsorted(np.array(keys, kind)).tolist()
+            return found
+        return [bisect_left(range(self.rows), key, key=self.key_at) for key in keys]
+
+    def _found(self, key: bytes, row: int) -> int | None:
         if row == self.rows:
             raise self.damaged("a last key below its place")
         self._verify(row)
-        if self.key_at(row) == key:
+        here = self.key_at(row)
+        if here == key:
             return row
         if row:
             self._verify(row - 1)
-        if self.key_at(row) < key or (row and self.key_at(row - 1) >= key):
+        if here < key or (row and self.key_at(row - 1) >= key):
             raise self.damaged("keys that do not ascend")
         return None
-
-    def _keys(self) -> Callable[[int], bytes]:
-        """As `key_at`, for many rows."""
-        width = self.width
-        if not width:
-            return self.key_at
-        data, place = self.frame.data, self.places[KEYS]
-        return lambda row: bytes(data[(at := place + row * width) : at + width])
 
     def is_gone(self, row: int) -> bool:
         self._verify(row)
@@ -247,6 +294,12 @@ class Block(Columns):
         """Verify the group of the row."""
         group = row // GROUP
         if group not in self._verified:
-            if self.frame.digest(group) != self._digests[group]:
+            at = HEADER.size + 4 * (3 * len(self.places) + group)
+            if self.frame.digest(group) != DIGEST.unpack_from(self._data, at)[0]:
                 raise self.damaged(f"damaged rows beside row {row}")
             self._verified[group] = None
+
+
+def open_block(data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> Block:
+    """Raises Corruption as `Block`, and for a damaged header."""
+    return Block(data, head_of(data, present, key, seed, path), present, key, path)

@@ -156,48 +156,40 @@ class Columns(ABC):
     # -- single rows
 
     def key_at(self, row: int) -> bytes:
-        begin, end = self.frame.of(KEYS, row, row + 1)
-        return bytes(self.frame.data[begin:end])
+        return bytes(self.frame.value(KEYS, row))
 
     def packed(self, row: int, seed: int) -> bytes:
         """The value of a row that is not deleted, as the row codec packs it in this layout."""
-        frame, codec = self.frame, self.layout.codec
-        places, data, header = frame.places, frame.data, codec.header
-        nulls_, texts, ends, slots = 0, [], [], []
-        size = 0
-        for place, column in enumerate(header.columns):
-            valid, offsets, values = self.layout.columns[column.name]
-            if places[valid] and not frame.bit(valid, row):
-                nulls_ |= 1 << place
-            if offsets is None:
-                slots.append(self._slot(column, values, row))
-                continue
-            if places[values]:
-                begin, end = frame.of(values, row, row + 1)
-                texts.append(data[begin:end])
-                size += end - begin
-            ends.append(size)
-        closed = [
-            data[places[at] + 2 * row : places[at] + 2 * row + 2]
-            for at in range(CLOSED, CLOSED + len(codec.keys.closed_names))
-        ]
+        frame, layout = self.frame, self.layout
+        slots, header = frame.slots, layout.codec.header
+        nulls_, size = 0, 0
+        texts: list[Any] = []
+        fixed: list[Any] = []
+        ends: list[int] = []
+        for at, (valid, offsets, values, is_bool) in enumerate(layout.ordered):
+            if slots[valid] is not None and not frame.bit(valid, row):
+                nulls_ |= 1 << at
+            if offsets is not None:
+                if slots[values] is not None:
+                    texts.append(frame.value(values, row))
+                    size += len(texts[-1])
+                ends.append(size)
+            elif is_bool:
+                is_true = slots[values] is not None and frame.bit(values, row)
+                fixed.append(b"\x01" if is_true else b"\x00")
+            else:
+                fixed.append(frame.value(values, row))
         body = b"".join(
             [
                 *texts,
                 nulls_.to_bytes(header.bitmap_bytes, "little"),
-                *slots,
+                *fixed,
                 struct.pack(f"<{len(ends)}I", *ends),
-                *closed,
+                *[frame.value(at, row) for at in layout.closed],
                 header.tag.to_bytes(checksum.TAG_BYTES, "little") if header.tag else b"",
             ]
         )
         return checksum.seal(self.key_at(row), body, seed, header.mark)
-
-    def _slot(self, column: Column, number: int, row: int) -> Any:
-        if column.type == "bool":
-            return b"\x01" if self.frame.places[number] and self.frame.bit(number, row) else b"\x00"
-        begin, end = self.frame.of(number, row, row + 1)
-        return self.frame.data[begin:end]
 
     # -- all rows
 

@@ -7,7 +7,7 @@ The hash of a key mixes its words of eight bytes, so that numpy hashes many keys
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from ebla.storage.rows import ragged
 from ebla.storage.rows.ragged import Array
 
 BITS, PROBES, LINE = 10, 6, 512  # bits per key, bits that a key sets, bits of a line
+SEVERAL = 16  # keys from which on all of them are hashed at once
+LINE_BYTES = LINE // 8
 WORD, FACTOR = 8, 0x9E3779B97F4A7C15  # bytes; 2**64 divided by the golden ratio, as an odd number
 U64 = (1 << 64) - 1
 FIRST_BYTES = np.array([(1 << 8 * size) - 1 for size in range(WORD + 1)], np.uint64)  # of a word
@@ -57,14 +59,19 @@ def make(hashed: Array) -> bytes:
     return made
 
 
-def may_have(bits: bytes, hashed: int) -> bool:
-    line = ((hashed >> 32) * (len(bits) * 8 // LINE) >> 32) * LINE
-    start, step = hashed & 0xFFFF, hashed >> 16 & 0xFFFF | 1
-    for at in range(PROBES):
-        place = line + (start + at * step & LINE - 1)
-        if not bits[place >> 3] >> (place & 7) & 1:
-            return False
-    return True
+def mask_of(hashed: int) -> int:
+    """The bits of a line that the key sets."""
+    place, step, mask = hashed & 0xFFFF, hashed >> 16 & 0xFFFF | 1, 0
+    for _ in range(PROBES):
+        mask |= 1 << (place & LINE - 1)
+        place += step
+    return mask
+
+
+def may_have(bits: bytes, hashed: int, mask: int) -> bool:
+    """`mask`: of the hash."""
+    line = ((hashed >> 32) * (len(bits) * 8 // LINE) >> 32) * LINE_BYTES
+    return int.from_bytes(bits[line : line + LINE_BYTES], "little") & mask == mask
 
 
 def may_have_many(bits: bytes, hashed: Array) -> Array:
@@ -81,3 +88,22 @@ def _probes(hashed: Array, lines: int) -> Iterator[Array]:
     start, step = hashed & np.uint64(0xFFFF), (hashed >> np.uint64(16) & np.uint64(0xFFFF)) | np.uint64(1)
     for at in range(PROBES):
         yield line + ((start + np.uint64(at) * step) & np.uint64(LINE - 1)).astype(np.int64)
+
+
+class Hashed:
+    """Some keys, to be asked for in filters."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._masks: list[int] = []
+        if len(keys) < SEVERAL:
+            self._hashes: list[int] = list(map(hash_of, keys))
+            self._masks = list(map(mask_of, self._hashes))
+        else:
+            self._array = hashes(pa.array(keys, pa.binary()))
+
+    def among(self, places: list[int], bits: bytes) -> list[int]:
+        """Those of the keys at these places that the filter may have."""
+        if self._masks:
+            return [at for at in places if may_have(bits, self._hashes[at], self._masks[at])]
+        found: list[int] = np.array(places)[may_have_many(bits, self._array[places])].tolist()
+        return found

@@ -15,8 +15,9 @@ from ebla.storage.rows.fixed import Fixed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column
 
-GROUP = 256  # rows; a multiple of eight, so that groups begin at whole bytes of bitmaps
+GROUP = 128  # rows; a multiple of eight, so that groups begin at whole bytes of bitmaps
 PAIR = struct.Struct("<ii")
+OFFSET_BYTES = 4
 
 
 class Kind(Enum):
@@ -37,18 +38,19 @@ KEY_OFFSETS, KEYS, GONE, CLOSED = range(4)  # numbers of parts; CLOSED is the fi
 
 class Layout:
     """The parts of blocks of rows as `codec` writes them. `columns`: for each value column its parts for validity, offsets and
-    values; without offsets the second is None."""
+    values; without offsets the second is None. `ordered`: the same in the order of the columns, with whether values are bits."""
 
     def __init__(self, codec: RowCodec) -> None:
         self.codec = codec
-        closed = len(codec.keys.closed_names)
-        self.parts = [OFFSETS, VALUES, BITS, *[Part(Kind.fixed, 2)] * closed]
+        self.parts = [OFFSETS, VALUES, BITS, *[Part(Kind.fixed, 2)] * len(codec.keys.closed_names)]
+        self.closed = range(CLOSED, len(self.parts))
         self.columns: dict[str, tuple[int, int | None, int]] = {}
         for column in codec.header.columns:
             begin = len(self.parts)
             self.parts += [BITS, *_parts(column)]
             offsets = begin + 1 if column.variable else None
             self.columns[column.name] = begin, offsets, len(self.parts) - 1
+        self.ordered = [(*parts, self.parts[parts[2]] is BITS) for parts in self.columns.values()]
 
 
 def _parts(column: Column) -> list[Part]:
@@ -57,44 +59,69 @@ def _parts(column: Column) -> list[Part]:
     return [BITS] if column.type == "bool" else [Part(Kind.fixed, Fixed(column).width)]
 
 
+class Slot(NamedTuple):
+    """A part that is there: where it begins, the bits of each row, and the bytes behind those of the rows. `offsets`: of a part of
+    values, where the offsets begin that say which bytes are a row's."""
+
+    place: int
+    bits: int
+    behind: int = 0
+    offsets: int | None = None
+
+
+def slots_of(parts: Sequence[Part], places: Sequence[int], width: int) -> list[Slot | None]:
+    """None for a part that is absent, whose place is 0. `width`: of keys of one size, or 0."""
+    found: list[Slot | None] = []
+    for number, (part, place) in enumerate(zip(parts, places, strict=True)):
+        if not place:
+            found.append(None)
+        elif number == KEYS and width:
+            found.append(Slot(place, 8 * width))
+        elif part.kind is Kind.values:
+            found.append(Slot(place, 0, 0, places[number - 1]))
+        elif part.kind is Kind.offsets:
+            found.append(Slot(place, 8 * OFFSET_BYTES, OFFSET_BYTES))
+        else:
+            found.append(Slot(place, 1 if part.kind is Kind.bits else 8 * part.width))
+    return found
+
+
 class Frame(NamedTuple):
-    """A block's parts in a buffer. `places`: where each part begins; 0: it is absent. `width`: of keys of one size, or 0."""
+    """The parts of some rows in a buffer. `slots`: None for a part that is absent."""
 
     data: Any
     rows: int
-    width: int
-    parts: Sequence[Part]
-    places: Sequence[int]
+    slots: Sequence[Slot | None]
 
-    def of(self, number: int, start: int, stop: int) -> tuple[int, int]:
-        """The bytes of the rows from `start` to `stop` in a part that is there: where they begin and end."""
-        kind, width = self.parts[number]
-        place = self.places[number]
-        if number == KEYS and self.width:
-            return place + start * self.width, place + stop * self.width
-        if kind is Kind.fixed:
-            return place + start * width, place + stop * width
-        if kind is Kind.bits:
-            return place + (start >> 3), place + (stop + 7 >> 3)
-        if kind is Kind.offsets:
-            return place + 4 * start, place + 4 * (stop + 1)
-        offsets = self.places[number - 1]
-        first = PAIR.unpack_from(self.data, offsets + 4 * start)[0] if start else 0
-        last = PAIR.unpack_from(self.data, offsets + 4 * (stop - 1))[1]
-        return place + first, place + last
+    def value(self, number: int, row: int) -> Any:
+        """The bytes of a row in a part that is there, where they lie."""
+        slot = self.slots[number]
+        assert slot is not None, ("a part that every block of the layout has", number)
+        begin, end = self._of(slot, row, row + 1)
+        return self.data[begin:end]
 
     def bit(self, number: int, row: int) -> bool:
-        return bool(self.data[self.places[number] + (row >> 3)] >> (row & 7) & 1)
+        slot = self.slots[number]
+        assert slot is not None
+        return bool(self.data[slot.place + (row >> 3)] >> (row & 7) & 1)
+
+    def _of(self, slot: Slot, start: int, stop: int) -> tuple[int, int]:
+        """The bytes of the rows from `start` to `stop`: where they begin and end."""
+        place, bits, behind, offsets = slot
+        if offsets is None:
+            return place + (start * bits >> 3), place + (stop * bits + 7 >> 3) + behind
+        first = PAIR.unpack_from(self.data, offsets + OFFSET_BYTES * start)[0] if start else 0
+        return place + first, place + PAIR.unpack_from(self.data, offsets + OFFSET_BYTES * (stop - 1))[1]
 
     def digest(self, group: int) -> int:
         """Of all bytes of the rows of a group."""
         start = group * GROUP
         stop = min(start + GROUP, self.rows)
-        found = group
-        for number, place in enumerate(self.places):
-            if place:
-                begin, end = self.of(number, start, stop)
-                found = crc(self.data[begin:end], found)
+        data, found = self.data, group
+        for slot in self.slots:
+            if slot is not None:
+                begin, end = self._of(slot, start, stop)
+                found = crc(data[begin:end], found)
         return found
 
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.storage.environment import Reader
@@ -21,13 +19,15 @@ from ebla.storage.errors import Corruption
 from ebla.storage.predicates.conditions import Node
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.runs.blocks import PLACE, Block
+from ebla.storage.runs.blocks import PLACE, Block, Head, open_block
 from ebla.storage.runs.directory import ROWS, Directory, Run, Tier
-from ebla.storage.runs.filters import hash_of, hashes, may_have, may_have_many
+from ebla.storage.runs.filters import Hashed
 from ebla.storage.runs.pieces import Piece
-from ebla.storage.runs.statistics import may_match
+from ebla.storage.runs.statistics import Span, may_match
 
-SEVERAL = 16  # keys from which on a filter, and the hash, take all of them at once
+T = TypeVar("T")
+Heads = dict[bytes, Head]  # by the keys of their blocks
+HEADS_MAX = 512  # kept for a tablet, of about 2 kB each; the oldest go first
 
 
 class Place(NamedTuple):
@@ -39,14 +39,24 @@ class Place(NamedTuple):
 
 
 class RunReader:
-    """Reads of one state: of a snapshot, or of the environment as long as its directory is the newest one."""
+    """Reads of one state: of a snapshot, or of the environment as long as its directory is the newest one. `heads`: what reads
+    of single keys keep for the next reader, while the codec is the same."""
 
-    def __init__(self, reader: Reader, directory: Directory, codec: RowCodec, seed: int, path: str) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        directory: Directory,
+        codec: RowCodec,
+        seed: int,
+        path: str,
+        heads: Heads | None = None,
+    ) -> None:
         self.reader = reader
         self.directory = directory
         self.codec = codec
         self.seed = seed
         self.path = path
+        self._heads = {} if heads is None else heads
         self._recent: dict[
             int, tuple[tuple[object, ...], Piece]
         ] = {}  # by tier: the block that was last read
@@ -54,28 +64,39 @@ class RunReader:
     def piece(self, run: Run, number: int, names: Sequence[str]) -> Piece:
         """The rows of a block with the value columns `names`: verified where they lie, then copied. Raises Corruption if the block
         is missing or damaged."""
-        key = PLACE.pack(run.number, number)
 
-        def taken(data: memoryview) -> Piece:
-            checksum.verify_row(key, data, self.seed, self.path)
+        def taken(at: int, data: memoryview) -> Piece:
+            checksum.verify_row(PLACE.pack(run.number, number), data, self.seed, self.path)
             return self._opened(run, number, data).piece(names)
 
-        found = self.reader.look(ROWS, key, taken)
-        if found is None:
-            raise self._missing(run, number)
-        return found
+        return self._look([(run, number)], taken)[0]
+
+    def _look(self, blocks: Sequence[tuple[Run, int]], work: Callable[[int, memoryview], T]) -> list[T]:
+        """The results of `work` with the place of each block in `blocks`, and its data."""
+        found = self.reader.look(ROWS, [PLACE.pack(run.number, number) for run, number in blocks], work)
+        if None in found:
+            run, number = blocks[found.index(None)]
+            raise Corruption(f"block {number} of run {run.number} of {self.path} is missing", path=self.path)
+        return cast(list[T], found)
 
     def _opened(self, run: Run, number: int, data: memoryview) -> Block:
-        block = Block(data, self.codec, PLACE.pack(run.number, number), self.seed, self.path)
+        key = PLACE.pack(run.number, number)
+        block = open_block(data, self.codec, key, self.seed, self.path)
         if block.rows != run.counts[number]:
-            raise Corruption(
-                f"block {number} of run {run.number} of {self.path} has {block.rows} rows, not {run.counts[number]}",
-                path=self.path,
-            )
+            raise block.damaged(f"{block.rows} rows, not {run.counts[number]}")
         return block
 
-    def _missing(self, run: Run, number: int) -> Corruption:
-        return Corruption(f"block {number} of run {run.number} of {self.path} is missing", path=self.path)
+    def _reopened(self, run: Run, number: int, data: memoryview) -> Block:
+        """As `_opened`, with the head that was kept, if any."""
+        key = PLACE.pack(run.number, number)
+        head = self._heads.get(key)
+        if head is not None:
+            return Block(data, head, self.codec, key, self.path)
+        block = self._opened(run, number, data)
+        while len(self._heads) >= HEADS_MAX:
+            del self._heads[next(iter(self._heads))]
+        self._heads[key] = block.head
+        return block
 
     def verify(self, run: Run, number: int) -> int:
         """Verify a block against the directory, and return its number of rows. Raises Corruption."""
@@ -105,20 +126,15 @@ class RunReader:
     def _each(self, keys: Sequence[bytes], take: Callable[[Block, int], bytes]) -> list[bytes | None]:
         """What `take` makes of the newest row of each key; None if there is none, or it is deleted."""
         values: list[bytes | None] = [None] * len(keys)
-        if len(keys) < SEVERAL:
-            hashed = list(map(hash_of, keys))
-        else:
-            hashed = hashes(pa.array(keys, pa.binary())).tolist()
+        hashed = Hashed(keys)
         left = dict.fromkeys(range(len(keys)))
         for tier in self.directory.tiers:
             if not left:
                 break
-            for (run, number), among in self._asked(tier, keys, hashed, left).items():
-                found = self.reader.look(
-                    ROWS, PLACE.pack(run.number, number), partial(self._taken, run, number, keys, among, take)
-                )
-                if found is None:
-                    raise self._missing(run, number)
+            asked = self._asked(tier, keys, hashed, left)
+            if not asked:
+                continue
+            for found in self._look(list(asked), partial(self._taken, keys, list(asked.items()), take)):
                 for at, value in found:
                     values[at] = value
                     del left[at]
@@ -126,24 +142,24 @@ class RunReader:
 
     def _taken(
         self,
-        run: Run,
-        number: int,
         keys: Sequence[bytes],
-        among: Sequence[int],
+        asked: Sequence[tuple[tuple[Run, int], list[int]]],
         take: Callable[[Block, int], bytes],
+        place: int,
         data: memoryview,
     ) -> list[tuple[int, bytes | None]]:
-        """The keys that the block has, with their values."""
-        block = self._opened(run, number, data)
-        found: list[tuple[int, bytes | None]] = []
-        for at in among:
-            row = block.find(keys[at])
-            if row is not None:
-                found.append((at, None if block.is_gone(row) else take(block, row)))
-        return found
+        """The keys that a block has, with their values."""
+        (run, number), among = asked[place]
+        block = self._reopened(run, number, data)
+        rows = block.places_of([keys[at] for at in among])
+        return [
+            (at, None if block.is_gone(row) else take(block, row))
+            for at, row in zip(among, rows, strict=True)
+            if row is not None
+        ]
 
     def _asked(
-        self, tier: Tier, keys: Sequence[bytes], hashed: Sequence[int], left: Iterable[int]
+        self, tier: Tier, keys: Sequence[bytes], hashed: Hashed, left: Iterable[int]
     ) -> dict[tuple[Run, int], list[int]]:
         """The blocks of a tier that may have some of the keys."""
         by_run: dict[int, list[int]] = {}
@@ -154,13 +170,7 @@ class RunReader:
         found: dict[tuple[Run, int], list[int]] = {}
         for place, among in by_run.items():
             run = tier.runs[place]
-            bits = self.directory.filters[run.number].bits
-            if len(among) < SEVERAL:
-                some = [at for at in among if may_have(bits, hashed[at])]
-            else:
-                maybe = may_have_many(bits, np.array([hashed[at] for at in among], np.uint64))
-                some = [at for at, may in zip(among, maybe.tolist(), strict=True) if may]
-            for at in some:
+            for at in hashed.among(among, self.directory.filters[run.number].bits):
                 number = run.block_of(keys[at])
                 if number is not None:
                     found.setdefault((run, number), []).append(at)
@@ -194,13 +204,10 @@ class RunReader:
         return pieces[::-1], until
 
     def _may_match(self, place: Place, where: Node) -> bool:
-        found = self.reader.look(
-            ROWS,
-            PLACE.pack(place.run.number, place.number),
-            lambda data: self._opened(place.run, place.number, data).statistics(),
-        )
-        if found is None:
-            raise self._missing(place.run, place.number)
+        def taken(at: int, data: memoryview) -> dict[str, Span]:
+            return self._opened(place.run, place.number, data).statistics()
+
+        found = self._look([(place.run, place.number)], taken)[0]
         return may_match(where, self.codec.schema, found)
 
     def places(self, start: bytes, stop: bytes | None) -> tuple[list[Place], bytes | None]:

@@ -19,7 +19,7 @@ from ebla.storage.runs import directory as directories
 from ebla.storage.runs import writing
 from ebla.storage.runs.directory import Directory
 from ebla.storage.runs.pieces import merged
-from ebla.storage.runs.reading import RunReader
+from ebla.storage.runs.reading import Heads, RunReader
 from ebla.storage.runs.writing import Made, Merge, Step
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets.columns_memtable import ColumnsMemtable
@@ -46,6 +46,7 @@ class RunTree:
         self.environment = environment
         self.seed = seed
         self.codec = codec_of(schema)
+        self._heads: Heads = {}
         if altered is not None:
             self.altered(altered)
         self._flushed = self.codec  # a restart knows no later alteration, so a compaction must not use one
@@ -64,14 +65,15 @@ class RunTree:
 
     def altered(self, encoded: bytes) -> None:
         self.codec = codec_of(alteration.decode(encoded).schema)
+        self._heads.clear()
 
     # -- reads
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._reader(self.codec).get_many(keys)
+        return self._reader(self.codec, self._heads).get_many(keys)
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
-        return self._reader(self.codec).contains(keys)
+        return self._reader(self.codec, self._heads).contains(keys)
 
     def snapshot(self, tables: tuple[ColumnsMemtable, ...], position: Position) -> RunSnapshot:
         pinned = self.environment.snapshot(views=True)
@@ -81,8 +83,9 @@ class RunTree:
     def memtable(self) -> ColumnsMemtable:
         return ColumnsMemtable(self.seed)
 
-    def _reader(self, codec: RowCodec) -> RunReader:
-        return RunReader(self.environment, self.directory, codec, self.seed, self.environment.path)
+    def _reader(self, codec: RowCodec, heads: Heads | None = None) -> RunReader:
+        path = self.environment.path
+        return RunReader(self.environment, self.directory, codec, self.seed, path, heads)
 
     # -- changes, one at a time; the caller waits for each of them
 

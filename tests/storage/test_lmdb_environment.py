@@ -193,14 +193,16 @@ async def test_a_snapshot_with_views_shows_items_where_they_lie_and_other_reads_
     for _ in range(3):  # transactions are used again
         pinned = environment.snapshot(views=True)
         await environment.commit(put(b"a", value=b"y" * 5000))
-        assert pinned.look("t", b"a", lambda view: (type(view), bytes(view[:2]))) == (memoryview, b"xx")
-        assert pinned.look("t", b"b", len) is None
+        assert pinned.look("t", [b"a", b"b"], lambda at, view: (at, type(view), bytes(view[:2]))) == [
+            (0, memoryview, b"xx"),
+            None,
+        ]
         assert pinned.get("t", b"a") == b"x" * 5000 and isinstance(pinned.get("t", b"a"), bytes)
         with pytest.raises(AssertionError, match="would end with the snapshot"):
             pinned.items("t")
         pinned.close()
         with pytest.raises(SnapshotExpired):
-            pinned.look("t", b"a", len)
+            pinned.look("t", [b"a"], lambda at, view: len(view))
         plain = environment.snapshot()
         assert isinstance(plain.get("t", b"a"), bytes) and isinstance(environment.get("t", b"a"), bytes)
         assert all(isinstance(part, bytes) for item in plain.items("t") for part in item)

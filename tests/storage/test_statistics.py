@@ -15,7 +15,7 @@ from ebla.storage.predicates.conditions import Expression, condition
 from ebla.storage.predicates.expressions import bind, columns, mask
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.runs.blocks import PLACE, Block, encode
+from ebla.storage.runs.blocks import PLACE, encode, open_block
 from ebla.storage.runs.statistics import may_match
 from ebla.storage.schema import TableSchema
 from tests.storage.disks import in_simulation
@@ -94,7 +94,7 @@ def test_a_block_with_a_match_is_never_left_out(data: st.DataObject, where: Expr
     batch = CODEC.arrow(pa.Table.from_pylist(rows, SCHEMA))
     bound = bind(where, CODEC.schema)
     (cut,) = encode(piece_of(CODEC, batch), CODEC, 7, SEED)
-    found = Block(memoryview(cut.value), CODEC, PLACE.pack(7, 0), SEED, "data").statistics()
+    found = open_block(memoryview(cut.value), CODEC, PLACE.pack(7, 0), SEED, "data").statistics()
     if mask(bound, batch).true_count:
         assert may_match(condition(bound), CODEC.schema, found)
 
@@ -123,7 +123,7 @@ def test_a_block_without_a_match_is_left_out(where: Expression) -> None:
     ]
     batch = CODEC.arrow(pa.Table.from_pylist(rows, SCHEMA))
     (cut,) = encode(piece_of(CODEC, batch), CODEC, 7, SEED)
-    found = Block(memoryview(cut.value), CODEC, PLACE.pack(7, 0), SEED, "data").statistics()
+    found = open_block(memoryview(cut.value), CODEC, PLACE.pack(7, 0), SEED, "data").statistics()
     assert not may_match(condition(bind(where, CODEC.schema)), CODEC.schema, found)
 
 

@@ -62,7 +62,7 @@ async def test_every_use_maps_an_environment_again(environment: LmdbEnvironment)
         await unmap(environment)
         assert environment.get_many("t", [b"%06d" % number, b"none"]) == [b"v" * 50, None]
         await unmap(environment)
-        assert environment.look("t", b"000000", bytes) == b"v" * 50
+        assert environment.look("t", [b"000000"], lambda at, value: bytes(value)) == [b"v" * 50]
         await unmap(environment)
         snapshot = environment.snapshot()
         assert snapshot.count("t") == number + 1

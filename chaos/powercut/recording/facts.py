@@ -15,7 +15,7 @@ from ebla.actors import messages as m
 from ebla.actors.messages import peers
 from ebla.actors.messages.raft import Request, VoteReply, VoteRequest
 from ebla.actors.messages.stream import AppendReply, AppendRequest
-from ebla.actors.world import OK
+from ebla.actors.world import ERROR
 from ebla.chaos.powercut.recording.events import Answered, Asked, Event, Found, Started
 from ebla.chaos.powercut.recording.lanes import Rows, change, decode_batch, first_key
 from ebla.storage.logs.entries import START, Entry, Position
@@ -168,8 +168,8 @@ class Facts:
             self._note_request(request)
         elif isinstance(event, Answered):
             request, answered = self._asked.pop(event.call)
-            assert event.reply[:1] == OK
-            self._note_answer(request, msgspec.msgpack.decode(event.reply[1:], type=answered))
+            assert event.reply[:1] != ERROR
+            self._note_answer(request, msgspec.msgpack.decode(event.reply, type=answered))
             for tablet, position in event.positions:
                 newest = self.logged.get(tablet, START)
                 self.logged[tablet] = max(newest, position, key=lambda found: found.index)
