@@ -190,9 +190,10 @@ class LevelReply(msgspec.Struct, frozen=True):
 
 
 class ForgetRequest(msgspec.Struct, frozen=True):
-    """`server`: a uuid, an address or a host. Idempotent."""
+    """`server`: a uuid, an address or a host. `dry`: only refuse what would be refused. Idempotent."""
 
     server: str
+    dry: bool = False
 
 
 class ForgetReply(msgspec.Struct, frozen=True):

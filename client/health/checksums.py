@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ebla.health import verdicts as v
+from ebla.wording import count
+
+PENDING = ("TimedOut", "AlreadyInProgress")  # the time was over before a digest was made
+
+
+def reasons_of_digests(digests: Iterable[v.Digests]) -> list[str]:
+    """For the tablets that were not compared, because the time was over."""
+    late = sum(any(_is_late(answer) for answer in (each.error, *each.replicas.values())) for each in digests)
+    return [f"{count(late, 'tablet')} not compared in time; use a longer `--timeout`"] if late else []
+
+
+def _is_late(answer: object) -> bool:
+    return isinstance(answer, v.Unanswered) and answer.kind in PENDING
 
 
 def with_digest(replica: v.ReplicaHealth, digests: v.Digests) -> v.ReplicaHealth:
@@ -19,11 +34,14 @@ def with_digest(replica: v.ReplicaHealth, digests: v.Digests) -> v.ReplicaHealth
 def different_rows(replicas: tuple[v.ReplicaHealth, ...], digests: v.Digests | None) -> list[tuple[str, str]]:
     if digests is None:
         return []
+    if _is_late(digests.error):
+        return []
     if digests.error is not None:
         return [(v.UNWRITABLE, f"no checksum could be made: {digests.error.message}")]
     found: list[tuple[str, str]] = []
     for replica in replicas:
-        if replica.digest is None and replica.status == v.HEALTHY:
+        is_late = _is_late(digests.replicas.get(replica.uuid))
+        if replica.digest is None and replica.status == v.HEALTHY and not is_late:
             found.append(
                 (v.UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}")
             )

@@ -27,17 +27,23 @@ from ebla.wording import count, host_of
 
 R = TypeVar("R")
 
-ASKED_MAX = 200  # marks
+ASKED_MAX = 1000  # marks
+CALLS_MAX = 32  # at the same time
 NAMED_MAX = 5  # ledgers in one reason
+DISABLED = "repairs are disabled; `ebla autorecovery enable` starts them again"
+NO_AUDITOR = "no auditor runs; `ebla up` starts them"
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The stores that ever registered, the addresses of those whose hosts are being decommissioned, and the marked ledgers.
-    `unknown`: why something of it could not be read."""
+    """The stores that ever registered, the uuids of those that are registered as running (None: not known), the addresses of those
+    whose hosts are being decommissioned, and the marked ledgers. `idle`: why nothing is repaired, if so. `unknown`: why something of
+    it could not be read."""
 
     known: tuple[StoreInfo, ...] = ()
+    running: tuple[str, ...] | None = None
     leaving: tuple[str, ...] = ()
     ledgers: tuple[v.LedgerHealth, ...] = ()
+    idle: str | None = None
     unknown: str | None = None
 
 
@@ -48,6 +54,10 @@ class _Asker:
         self._network = network
         self._master = master
         self._timeout_s = timeout_s
+        self._room = asyncio.Semaphore(CALLS_MAX)
+
+    async def exists(self, path: str) -> bool:
+        return (await self._read(path, False)).node is not None
 
     async def children(self, path: str) -> tuple[str, ...]:
         return (await self._read(path, True)).children
@@ -64,34 +74,47 @@ class _Asker:
 
     async def _read(self, path: str, children: bool) -> NodeReply:
         request = NodeRequest(path, children)
-        return await self._network.call(self._master, "read_node", request, NodeReply, self._timeout_s)
+        async with self._room:
+            return await self._network.call(self._master, "read_node", request, NodeReply, self._timeout_s)
 
 
 async def registered(network: Network, master: str, timeout_s: float) -> Registered:
     """What the master answers, and why anything is missing."""
     asker = _Asker(network, master, timeout_s)
-    known: tuple[StoreInfo, ...] = ()
-    leaving: tuple[str, ...] = ()
-    ledgers: tuple[v.LedgerHealth, ...] = ()
+    found = Registered()
     try:
         uuids = await asker.children(paths.KNOWN)
+        if not uuids:
+            return found
         infos = await asyncio.gather(*(asker.get(f"{paths.KNOWN}/{uuid}", StoreInfo) for uuid in uuids))
-        known = tuple(each for each in infos if each is not None)
-        if uuids and (found := await asker.get(paths.LEAVING, Leaving)) is not None:
-            leaving = tuple(found.since_us)
-        ledgers = await _marked(asker, known, leaving) if uuids else ()
+        leaving = await asker.get(paths.LEAVING, Leaving)
+        found = Registered(
+            tuple(each for each in infos if each is not None),
+            await asker.children(paths.UP),
+            () if leaving is None else tuple(leaving.since_us),
+            idle=await _why_idle(asker),
+        )
+        ledgers = await _marked(asker, found)
     except EblaError as error:
-        return Registered(known, leaving, ledgers, error.message)
-    return Registered(known, leaving, ledgers, asker.unknown)
+        return msgspec.structs.replace(found, unknown=error.message)
+    return msgspec.structs.replace(found, ledgers=ledgers, unknown=asker.unknown)
 
 
-async def _marked(
-    asker: _Asker, known: Sequence[StoreInfo], leaving: Sequence[str]
-) -> tuple[v.LedgerHealth, ...]:
-    names = await asker.children(paths.MARKS)
-    if not names:
+async def _why_idle(asker: _Asker) -> str | None:
+    if await asker.exists(paths.DISABLE):
+        return DISABLED
+    return None if await asker.children(paths.AUDITOR) else NO_AUDITOR
+
+
+async def _marked(asker: _Asker, stores: Registered) -> tuple[v.LedgerHealth, ...]:
+    marks = sorted(int(name) for name in await asker.children(paths.MARKS) if name.isdecimal())
+    if not marks:
         return ()
-    running = await asker.children(paths.UP)
+    noted = dict.fromkeys(await asker.children(paths.NOTES))  # only they can be unrecoverable
+    marks.sort(key=lambda ledger: str(ledger) not in noted)
+    if len(marks) > ASKED_MAX:
+        asker.unknown = f"{count(len(marks) - ASKED_MAX, 'more ledger')} marked for repair; see `ebla autorecovery status`"
+    known, leaving, running = stores.known, stores.leaving, stores.running or ()
     addresses = {store.uuid: store.address for store in known}
     moving = [store.uuid for store in known if store.address in leaving and store.uuid in running]
 
@@ -113,15 +136,18 @@ async def _marked(
             tuple(addresses.get(store, store) for store in found.missing),
         )
 
-    asked = sorted(int(name) for name in names if name.isdecimal())[:ASKED_MAX]
-    made = await asyncio.gather(*(one(ledger) for ledger in asked))
+    made = await asyncio.gather(*(one(ledger) for ledger in marks[:ASKED_MAX]))
     return tuple(each for each in made if each is not None)
 
 
-def reasons_of_ledgers(ledgers: Sequence[v.LedgerHealth], unknown: str | None = None) -> list[str]:
-    """One for each unrecoverable ledger, the first ones; and one for all others. `unknown`: why there may be more."""
+def reasons_of_ledgers(
+    ledgers: Sequence[v.LedgerHealth], unknown: str | None = None, idle: str | None = None
+) -> list[str]:
+    """One for each unrecoverable ledger, the first ones; and one for all others. `unknown`: why there may be more; `idle`: why
+    nothing is repaired."""
     lost = [each for each in ledgers if each.status == v.UNRECOVERABLE]
     reasons = [f"ledgers not known: {unknown}"] if unknown else []
+    reasons += [f"ledgers are not repaired: {idle}"] if idle else []
     reasons += [f"ledger {each.ledger} is {each.status}: {each.reason}" for each in lost[:NAMED_MAX]]
     if len(lost) > NAMED_MAX:
         reasons.append(
@@ -130,7 +156,8 @@ def reasons_of_ledgers(ledgers: Sequence[v.LedgerHealth], unknown: str | None = 
     if rest := [each for each in ledgers if each.status != v.UNRECOVERABLE]:
         numbers = ", ".join(str(each.ledger) for each in rest[:NAMED_MAX])
         more = ", ..." if len(rest) > NAMED_MAX else ""
-        why = next((f": {each.reason}" for each in rest if each.reason), "; workers repair that")
+        healing = "" if idle else "; workers repair that"
+        why = next((f": {each.reason}" for each in rest if each.reason), healing)
         word = "is" if len(rest) == 1 else "are"
         reasons.append(f"{count(len(rest), 'ledger')} ({numbers}{more}) {word} UNDER_REPLICATED{why}")
     return reasons

@@ -16,7 +16,7 @@ is unknown is not healthy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ebla.actors.replication.configuration import PACIFICA
@@ -46,8 +46,13 @@ def lost_service(
     pacifica = info.replication == PACIFICA
     if not pacifica and len(voting) <= len(voters) // 2:
         return v.UNREADABLE, f"{run}, no majority"
+    if leader is None and pacifica:
+        suspended = [host_of(each.address) for each in replicas if each.uuid in voting and each.suspended]
+        if suspended and len(suspended) == len(voting):
+            return v.UNREADABLE, f"no voter may lead, {run}: {suspension_of(suspended)}"
+        return v.UNREADABLE, f"no primary leads it, {run}"
     if leader is None:
-        return v.UNREADABLE, f"no primary leads it, {run}" if pacifica else "none of its replicas leads"
+        return v.UNREADABLE, "none of its replicas leads"
     if not pacifica:
         return None
     address = next(place.address for place in location.replicas if place.uuid == leader)
@@ -72,6 +77,12 @@ def _unreadable(primary: ReplicaReport, state: ServerState) -> str | None:
     if view is not None and view.commit_index < view.inherited:
         return f"its primary has committed {number(view.commit_index)} of {number(view.inherited)} inherited entries"
     return None
+
+
+def suspension_of(hosts: Sequence[str]) -> str:
+    """That servers lead nothing because an operator has suspended them, and the remedy."""
+    word = "is" if len(hosts) == 1 else "are"
+    return f"{', '.join(hosts)} {word} suspended; `ebla nodes suspend HOST --off` ends that"
 
 
 def needs_lease(state: ServerState) -> bool:

@@ -14,17 +14,24 @@ if TYPE_CHECKING:
 
 def judge_stores(survey: v.Survey) -> tuple[v.StoreHealth, ...]:
     return tuple(
-        _store(address, answer, address in survey.leaving)
+        _store(address, answer, address in survey.leaving, survey.registered)
         for address, answer in sorted(survey.stores.items())
     )
 
 
-def _store(address: str, answer: StoreStatus | v.Unanswered, leaving: bool) -> v.StoreHealth:
+def _store(
+    address: str, answer: StoreStatus | v.Unanswered, leaving: bool, registered: tuple[str, ...] | None
+) -> v.StoreHealth:
     if isinstance(answer, v.Unanswered):
         status = v.STOPPED if leaving else v.UNREACHABLE
         return v.StoreHealth(address, status, answer.message, leaving=leaving)
     status, error = v.HEALTHY, None
-    if answer.read_only:
+    if registered is not None and answer.uuid not in registered:
+        status = v.SILENT
+        error = (
+            "it answers, but it is not registered with the master: logs are written and repaired without it"
+        )
+    elif answer.read_only:
         status = v.READ_ONLY
         error = f"it takes no records, for {size(answer.free_bytes)} are free; free space there, and it takes them again by itself"
     return v.StoreHealth(

@@ -103,6 +103,8 @@ async def survey(
         repairs.leaving,
         repairs.ledgers,
         repairs.unknown,
+        repairs.running,
+        repairs.idle,
     )
 
 

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ebla.health import verdicts as v
-from ebla.health.checksums import different_rows, with_digest
-from ebla.health.ledgers import reasons_of_ledgers
+from ebla.health.checksums import different_rows, reasons_of_digests, with_digest
+from ebla.health.ledgers import NO_AUDITOR, reasons_of_ledgers
 from ebla.health.masters import judge_journals, judge_masters, reasons_of, status_of
 from ebla.health.servers import judge_server
 from ebla.health.service import lost_service
@@ -58,14 +58,19 @@ def may_pass(health: v.ClusterHealth) -> bool:
         return True
     if any(server.status == v.NO_LEASE for server in health.servers):
         return True
-    if any(store.status == v.UNREACHABLE for store in health.stores):
+    if any(store.status in (v.UNREACHABLE, v.SILENT) for store in health.stores):
         return True
-    if health.ledgers_unknown or any(ledger.status != v.UNRECOVERABLE for ledger in health.ledgers):
+    if health.repairs_idle == NO_AUDITOR or health.ledgers_unknown:
+        return True
+    if any(ledger.status != v.UNRECOVERABLE for ledger in health.ledgers):
         return True
     return any(
-        tablet.status in (v.RECOVERING, v.CONSENSUS_MISMATCH, *v.OUT_OF_SERVICE)
-        and 2 * sum(replica.status in (v.HEALTHY, v.LAGGING, *STARTING) for replica in tablet.replicas)
-        > len(tablet.replicas)
+        not tablet.replicas  # it is being created
+        or (
+            tablet.status in (v.RECOVERING, v.CONSENSUS_MISMATCH, *v.OUT_OF_SERVICE)
+            and 2 * sum(replica.status in (v.HEALTHY, v.LAGGING, *STARTING) for replica in tablet.replicas)
+            > len(tablet.replicas)
+        )
         for tablet in health.tablets
     )
 
@@ -90,8 +95,9 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
         *reasons_of(masters, journals),
         *_reasons_of_servers(servers),
         *reasons_of_stores(stores),
-        *reasons_of_ledgers(survey.ledgers, survey.ledgers_unknown),
+        *reasons_of_ledgers(survey.ledgers, survey.ledgers_unknown, survey.repairs_idle),
         *v.reasons_of_tables(tables),
+        *reasons_of_digests((digests or {}).values()),
     )
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
     if any(server.status == v.DISK_FULL for server in servers):
@@ -110,6 +116,7 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
         stores,
         survey.ledgers,
         survey.ledgers_unknown,
+        survey.repairs_idle,
     )
 
 
@@ -310,7 +317,8 @@ def _problems(
     survey: v.Survey,
 ) -> list[tuple[str, str]]:
     if not location.replicas:
-        return [(v.UNREADABLE, f"it is {location.state}: no server has it yet")]
+        doing = "being created" if location.state == "creating" else location.state
+        return [(v.UNREADABLE, f"it is {doing}: no server has it yet")]
     found: list[tuple[str, str]] = []
     voters = [place.uuid for place in location.replicas if place.role != "learner"]
     coming = any(each.member == v.PRE_VOTER and each.status != v.UNREACHABLE for each in replicas)

@@ -71,7 +71,7 @@ TOMBSTONE = (
 )
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are created again
 STOPPED = "STOPPED"  # a drained server that does not answer
-SILENT = "SILENT"  # a server that answers, but whose heartbeats do not reach the master
+SILENT = "SILENT"  # a server or store that answers, but does not reach the master
 UNRECOVERABLE = "UNRECOVERABLE"  # a ledger with entries that have no readable copy
 READ_ONLY = "READ_ONLY"  # a ledger store that takes no records for want of space
 NO_LEASE = "NO_LEASE"  # a server that answers, and whose PacificA replicas may not lead
@@ -113,8 +113,9 @@ class LedgerHealth(msgspec.Struct, frozen=True):
 
 class Survey(msgspec.Struct, frozen=True):
     """The answers of all roles, by address: `masters`, tablet servers (`states`) and journal nodes (`journals`). `writer`: the
-    active master's report of the journal nodes. `stores`: ledger stores, `leaving` those whose hosts are being decommissioned; `ledgers`: those that are marked for repair, and
-    `ledgers_unknown` why there may be more. `slots`: the addresses of all servers of the deployment, also of servers
+    active master's report of the journal nodes. `stores`: ledger stores, `registered` the uuids of those that count as running (None: not known), `leaving` those whose hosts are
+    being decommissioned; `ledgers`: those that are marked for repair, `ledgers_unknown` why there may be more, and `repairs_idle` why
+    nothing is repaired. `slots`: the addresses of all servers of the deployment, also of servers
     without a heartbeat since the master started."""
 
     masters: dict[str, MasterStatus | Unanswered]
@@ -128,6 +129,8 @@ class Survey(msgspec.Struct, frozen=True):
     leaving: tuple[str, ...] = ()
     ledgers: tuple[LedgerHealth, ...] = ()
     ledgers_unknown: str | None = None
+    registered: tuple[str, ...] | None = None
+    repairs_idle: str | None = None
 
     @property
     def active(self) -> str | None:
@@ -294,7 +297,7 @@ class JournalHealth(msgspec.Struct, frozen=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True):
-    """A ledger store. `status`: HEALTHY, READ_ONLY, UNREACHABLE, or STOPPED if it does not answer and its host is being decommissioned
+    """A ledger store. `status`: HEALTHY, READ_ONLY, SILENT, UNREACHABLE, or STOPPED if it does not answer and its host is being decommissioned
     (`leaving`). Without an answer the other fields are None."""
 
     address: str
@@ -309,7 +312,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
 
 
 class ClusterHealth(msgspec.Struct, frozen=True):
-    """`ledgers_unknown`: why there may be more ledgers that are marked for repair."""
+    """`ledgers_unknown`: why there may be more ledgers that are marked for repair; `repairs_idle`: why none is repaired."""
 
     status: str
     healthy: bool
@@ -322,3 +325,4 @@ class ClusterHealth(msgspec.Struct, frozen=True):
     stores: tuple[StoreHealth, ...] = ()
     ledgers: tuple[LedgerHealth, ...] = ()
     ledgers_unknown: str | None = None
+    repairs_idle: str | None = None

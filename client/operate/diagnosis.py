@@ -16,6 +16,7 @@ from ebla.actors import messages as m
 from ebla.actors.messages.diagnosis import ForceRequest, HolderEvidence, TabletEvidence
 from ebla.actors.replication.configuration import PACIFICA, PRE_VOTER, VOTER, Configuration, Forced
 from ebla.health import verdicts as v
+from ebla.health.service import suspension_of
 from ebla.health.survey import ask_each, gathered
 from ebla.health.tablets import judge
 from ebla.operate.cluster import Cluster
@@ -238,6 +239,10 @@ def _by_itself(evidence: TabletEvidence, health: v.TabletHealth, voters: Sequenc
     leases = _leases(evidence, [each for each in voters if not each.runs])
     if health.status == v.DEAD:
         return [_when_dead(away), *leases]
+    suspended = [each.uuid for each in health.replicas if each.suspended]
+    if health.status == v.UNREADABLE and all(each.uuid in suspended for each in voters if each.runs):
+        hosts = [host_of(each.address) for each in voters if each.runs]
+        return [f"nothing: {suspension_of(hosts)}", *leases]
     if health.status in (v.UNREADABLE, v.UNWRITABLE):
         waits = f"{' or '.join(away)} returns, or a" if away else "a"
         return [

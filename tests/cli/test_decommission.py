@@ -9,9 +9,10 @@ import pytest
 
 from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.shared import paths
-from ebla.actors.ledger.shared.repairs import Repairs
+from ebla.actors.ledger.shared.repairs import LOST, Note, Repairs
 from ebla.actors.master.messages import ForgetReply, ForgetRequest
 from ebla.errors import TimedOut
+from ebla.health import ledgers
 from ebla.operate.cluster import Cluster
 from ebla.placement import launch
 from tests.cli.stage import SERVERS, STORES, Cli, LogStage, repaired, start_with_logs
@@ -211,6 +212,67 @@ def test_a_mark_that_cannot_be_decoded_is_reported_and_hides_no_other(logged: Cl
     assert f"ledgers not known: the node {paths.of_mark(999)} cannot be decoded" in checked.text
 
 
+def test_a_ledger_beyond_recovery_is_found_among_many_that_only_move(
+    stored: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledgers, "ASKED_MAX", 10)
+
+    async def prepare(stage: LogStage) -> None:
+        await repaired(stage)
+        await stage.log()
+        registry = stage.db._logs.registry
+        leaving, gone = (stage.store(host).instance.uuid for host in (HOST, "host-c"))
+        repairs = Repairs(stage.db._logs.session)
+        await repairs.disable()
+        await registry.leave([STORE], True)
+        for number in range(100, 111):
+            await registry.mark(number, leaving)
+        await registry.mark(5000, gone, lost=True)
+        note = Note(
+            "entries have no readable copy",
+            1,
+            3,
+            60.0,
+            1,
+            1,
+            (),
+            "replication-worker/host-a",
+            LOST,
+            ((0, 9),),
+            (gone,),
+        )
+        await repairs.notes.put(paths.of_note(5000), lambda known: note)
+
+    checked = stored("check", prepare=prepare)
+    assert (
+        checked.status == 1 and "ledger 5000 is UNRECOVERABLE: entries have no readable copy" in checked.text
+    )
+    assert "2 more ledgers marked for repair" in " ".join(checked.text.split())
+
+
+def test_a_store_that_the_master_does_not_hear_is_not_called_healthy(stored: Cli) -> None:
+    async def cut(stage: LogStage) -> None:
+        await repaired(stage)
+        stage.cluster.network.cut(STORE, "master/0")
+        await asyncio.sleep(60.0)
+
+    checked = stored("check", prepare=cut)
+    assert checked.status == 1 and f"{STORE} is SILENT: it answers, but" in checked.text
+    assert "SILENT" in stored("nodes", prepare=cut).text
+
+
+def test_check_says_that_no_ledger_is_repaired_and_why(stored: Cli) -> None:
+    async def disabled(stage: LogStage) -> None:
+        await repaired(stage)
+        await Repairs(stage.db._logs.session).disable()
+
+    off = stored("check", prepare=disabled)
+    assert off.status == 1 and "ledgers are not repaired: repairs are disabled; `ebla" in off.text
+    alone = stored("check")
+    assert alone.status == 1 and "ledgers are not repaired: no auditor runs" in alone.text
+    assert stored("check", prepare=repaired).status == 0
+
+
 # -- a lost host ---------------------------------------------------------------------------------------------
 
 
@@ -330,6 +392,25 @@ def test_a_loss_is_accepted_and_the_ledger_goes_on_without_the_entries(stored: C
     assert found.given_up == ((0, 4),) and marks == []
     assert done.lines == [f"{HOST} is forgotten", f"  ledger {found.ledger} of log 'events': entries 0-4"]
     stored(f"nodes forget {HOST} --yes-i-lose-data {HOST}").require(2, "goes with --accept-loss")
+
+
+def test_no_record_is_given_up_while_tablets_have_a_replica_on_the_host(stored: Cli) -> None:
+    async def lost(stage: LogStage) -> None:
+        await repaired(stage)
+        await stage.table()
+        await on_host(stage, "host-c", ensemble=1, write_quorum=1, ack_quorum=1)
+        for role in ("tablet-server", "ledger-store"):
+            stage.cluster.crash(f"{role}/host-c")
+        await asyncio.sleep(60.0)
+
+    async def given_up(stage: LogStage) -> Any:
+        registry = stage.db._logs.registry
+        return [(await registry.read(each)).given_up for each in await registry.list()]
+
+    command = "nodes forget host-c --accept-loss --yes-i-lose-data host-c"
+    refused = stored(command, prepare=lost, after=given_up)
+    refused.require(2, "tablet-server/host-c is still a member of 2 tablets")
+    assert refused.seen == [()]
 
 
 def test_an_end_that_lost_stores_may_know_is_decided_without_them(stored: Cli, ended: list[str]) -> None:

@@ -112,7 +112,8 @@ def test_a_tablet_that_is_being_created_is_unavailable() -> None:
     info = table()
     waiting = replace(info.tablets[0], state="creating", replicas=(), leader=None)
     judged = tablet(seen(None, None, None, info=replace(info, tablets=(waiting,))))
-    assert (judged.status, judged.reasons) == ("UNREADABLE", ("it is creating: no server has it yet",))
+    assert (judged.status, judged.reasons) == ("UNREADABLE", ("it is being created: no server has it yet",))
+    assert may_pass(judge(seen(None, None, None, info=replace(info, tablets=(waiting,)))))
 
 
 def disagreeing(leader: str | None = "a", **other: Any) -> Survey:
@@ -249,6 +250,19 @@ def test_a_tablet_whose_checkpoint_cannot_be_written_is_unwritable() -> None:
     refused = {"t1": Digests(0, {}, Unanswered("NotLeader", "no leader"))}
     judged = tablet(WELL, refused)
     assert (judged.status, judged.checksum_index) == ("UNWRITABLE", None)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"t1": Digests(0, {}, Unanswered("TimedOut", "its turn did not come within 600 s"))},
+        digested("x", "x", Unanswered("AlreadyInProgress", "it still reads its rows")),
+    ],
+)
+def test_a_tablet_that_is_not_compared_in_time_is_no_worse_for_that(late: dict[str, Digests]) -> None:
+    health = judge(WELL, late)
+    assert (health.status, health.tablets[0].status) == ("DEGRADED", "HEALTHY")
+    assert health.reasons == ("1 tablet not compared in time; use a longer `--timeout`",)
 
 
 def test_the_verdict_survives_json() -> None:

@@ -16,7 +16,7 @@ from ebla.cli.logs import records as commands
 from ebla.cli.logs import stdin
 from ebla.errors import LogFenced
 from ebla.storage.environment import DeleteRange, Put
-from tests.cli.stage import Cli, LogStage, invoke, terminal
+from tests.cli.stage import Cli, LogStage, invoke, repaired, terminal
 
 
 def lines(text: str) -> list[Any]:
@@ -398,12 +398,13 @@ async def lost_store(stage: LogStage) -> None:
 
 
 async def full_store(stage: LogStage) -> None:
+    await repaired(stage)
     store = stage.store("host-c")
     store.read_only, store.free_bytes = True, 10 << 20
 
 
 def test_check_counts_the_stores(stored: Cli, ebla: Cli) -> None:
-    well = stored("check")
+    well = stored("check", prepare=repaired)
     assert well.status == 0 and "4 of 4 ledger stores" in well.text
     assert "ledger store" not in ebla("check").text
     assert ebla("check --json").json["stores"] == []

@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 import ebla as api
+from ebla.actors.master import messages as master
 from tests.cli.stage import Act, Cli, Stage
+from tests.client.toy import HOSTS
 
 PACIFICA = ("--replication", "pacifica")
 CREATE = ("table", "create", "t", "-c", "k:int64", "-k", "k", "--hash", "k:2")
@@ -163,3 +165,18 @@ def test_a_primary_hands_over_to_a_secondary_in_the_next_ballot(ebla: Cli) -> No
     host = other["address"].rpartition("/")[2]
     outcome = ebla(f"tablet step-down {tablet['tablet']} --to {host}", prepare=settled)
     assert outcome.status == 0 and f", is {host} (ballot 2)" in outcome.text
+
+
+async def all_suspended(stage: Stage) -> None:
+    await settled(stage)
+    for host in HOSTS:
+        asked = master.SuspendRequest(host, True)
+        await stage.db._client.world.network.call("master/0", "suspend", asked, master.SuspendReply, 5.0)
+    await seconds_after(stage, 20.0)
+
+
+def test_a_tablet_whose_servers_are_all_suspended_names_the_command_that_ends_that(ebla: Cli) -> None:
+    remedy = "suspended; `ebla nodes suspend HOST --off` ends that"
+    assert remedy in " ".join(ebla("check", prepare=all_suspended).text.split())
+    said = " ".join(ebla("tablet diagnose", prepare=all_suspended).text.split())
+    assert f"nothing: host-a, host-b, host-c are {remedy}" in said and "learner has caught up" not in said

@@ -163,7 +163,7 @@ class Hosts:
 
     @rpc
     async def forget_server(self, request: ForgetRequest) -> ForgetReply:
-        """Forget a server that is gone for good, durably: nothing waits for it any more."""
+        """Forget a server that is gone for good, durably: nothing waits for it any more. With `dry` nothing is changed."""
         catalog = self._catalog
         address, uuids = self._forgettable(request.server)
 
@@ -178,7 +178,7 @@ class Hosts:
                 self._views.forget(uuid)
             self._wake()
 
-        if decide():
+        if decide() and not request.dry:
             await self._scribe.change("forget_server", decide, conclude)
         return ForgetReply(address, tuple(uuids))
 

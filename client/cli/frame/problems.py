@@ -17,7 +17,7 @@ from ebla.storage.errors import EblaError, InvalidArgument, did_you_mean
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 NEXT_STEPS = {
-    "TimedOut": "`ebla check` shows what is missing; a longer `--timeout` waits longer",
+    "TimedOut": "`ebla check` shows what is missing",
     "NotDelivered": "is the deployment up? See `ebla status`",
     "OutcomeUnknown": "see `ebla check`, then run the command again: it is safe to repeat",
     "DirectoryLocked": "another deployment uses this directory: `ebla down` ends it, `--data-dir` names another",

@@ -99,8 +99,10 @@ NEXT_STEPS = {
     "CONSENSUS_MISMATCH": "run `ebla check` again in a few seconds; if it stays, report it",
     "CHECKSUM_MISMATCH": "compare the table with its source (`ebla verify`), and report it",
     "UNAVAILABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile",
-    "UNWRITABLE": "bring hosts back, or wait for learners, until min_members voters run; nothing is lost meanwhile",
-    "UNREADABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile",
+    "UNWRITABLE": "bring hosts back, or wait for learners, until min_members voters run; nothing is lost meanwhile; "
+    "`ebla tablet diagnose` says what each tablet waits for",
+    "UNREADABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile; `ebla tablet diagnose` says "
+    "what each tablet waits for",
     "DEAD": "bring hosts of these tablets back (`ebla tablet show`), with their disks; nothing is lost if they return",
 }
 
@@ -370,7 +372,7 @@ def stores(stores: Iterable[StoreHealth]) -> Table | str:
 
 
 def _silence(store: StoreHealth) -> str:
-    return brief(store.error) if store.status == "UNREACHABLE" and store.error else ""
+    return brief(store.error) if store.status in ("UNREACHABLE", "SILENT") and store.error else ""
 
 
 def leases(servers: Iterable[Leased]) -> Table | str:

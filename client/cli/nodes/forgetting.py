@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import structs
@@ -86,6 +87,9 @@ async def _forget(
     await _require_silence(cluster, address)
     stores = await decommissioning.stores_at(cluster, host)
     lost: list[Loss] = []
+    with suppress(NotFound):  # judged below
+        # A refusal has to come before any record is given up.
+        await cluster.persist("forget_server", ForgetRequest(host, True), ForgetReply, timeout, progress)
     if stores is not None:
         await forgetting.require_silence(cluster, stores, timeout, progress)
         stores = await decommissioning.renewed(
