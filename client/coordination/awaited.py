@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import Self
+
 from ebla.actors.coordination.messages import Check, Create, Delete, Operation, Result, SessionInfo, Set
 from ebla.actors.coordination.sessions import changes, locks, nodes
 from ebla.actors.coordination.sessions.nodes import Node
@@ -161,6 +163,10 @@ class Lock(locks.Lock):
         """Wait for the lock and return its token. Raises TimedOut after `timeout_s` (None: wait for ever), SessionExpired if
         the session expires before."""
         return await super().acquire(_checked_timeout(timeout_s))
+
+    async def _acquired(self, timeout_s: float | None) -> Self:
+        await self.acquire(timeout_s)
+        return self
 
     def __repr__(self) -> str:
         state = f"held, token {self._made.version}" if self._made else "not held"

@@ -17,6 +17,7 @@ from ebla.coordination import awaited as coordination
 from ebla.coordination.awaited import Node, Nodes
 from ebla.errors import ConnectionClosed
 from ebla.transport.bridge import blocking, described_as, like, reading
+from ebla.transport.opening import Opening
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -122,7 +123,10 @@ class Lock:
     def held(self) -> bool:
         return self._pid == os.getpid() and self._awaited.held
 
-    acquire = blocking(coordination.Lock.acquire)
+    @like(coordination.Lock.acquire)
+    def acquire(self, timeout_s: float | None = None) -> int:
+        return self._run(Opening(self._awaited._acquired(timeout_s))).token  # type: ignore[no-any-return]
+
     release = blocking(coordination.Lock.release)
 
     def __enter__(self) -> Self:

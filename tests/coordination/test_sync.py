@@ -22,9 +22,9 @@ from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
 from ebla.link import Link
 from ebla.options import MASTER
 from ebla.table import Database
-from ebla.transport.bridge import Bridge
+from ebla.transport.bridge import Bridge, Waiter
 from ebla.transport.client import DeploymentClient
-from tests.client.loopback import LoopNetwork
+from tests.client.loopback import TURNS_MAX, LoopNetwork
 
 
 class Namespaces(Role):
@@ -144,6 +144,39 @@ def test_an_interrupted_waiter_leaves_the_queue_of_a_lock(db: Database):
         while len(waiting.children) > 1:
             waiting.change(20.0)
         assert held.held
+
+
+class AnswerThenCtrlC(Waiter[Any]):
+    """A call whose caller is interrupted when it has got the answer."""
+
+    __slots__ = ("answered",)
+
+    def __init__(self, coroutine: Any) -> None:
+        super().__init__(coroutine)
+        self.answered, self.lock = self.lock, self  # type: ignore[assignment]
+
+    def acquire(self) -> None:
+        self.answered.acquire()
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        self.answered.release()
+
+
+def test_what_is_acquired_in_the_instant_of_ctrl_c_is_released(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with db.session(30.0, name="mine") as session:
+        lock = session.lock("/lock")
+        with monkeypatch.context() as patched:
+            patched.setattr("ebla.transport.bridge.Waiter", AnswerThenCtrlC)
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire()
+            with pytest.raises(KeyboardInterrupt):
+                db.session(30.0, name="lost")
+        session.lock("/lock").acquire(timeout_s=20.0)
+        assert not lock.held
+        assert any(len(session.sessions()) == 1 for _ in range(TURNS_MAX))
 
 
 def test_a_lock_that_is_not_acquired_in_time_raises(db: Database):
