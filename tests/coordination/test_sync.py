@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import signal
@@ -185,6 +186,20 @@ def test_a_lock_that_is_not_acquired_in_time_raises(db: Database):
             session.lock("/lock").acquire(timeout_s=0.05)
         held.release()
         held.acquire(timeout_s=5.0)
+
+
+def test_a_forked_child_holds_no_lock_of_its_parent(db: Database):
+    with db.session(30.0) as session, session.lock("/lock") as lock:
+        receiver, sender = os.pipe()
+        child = os.fork()
+        if child == 0:
+            sure = [each.is_sure for each in (session, session._awaited)]
+            held = [each.held for each in (lock, lock._awaited)]
+            os.write(sender, repr([*sure, *held, lock]).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(receiver, 1000) == b"[False, False, False, False, <ebla.Lock '/lock', not held>]"
+        assert session.is_sure and lock.held
 
 
 def test_a_session_of_a_closed_connection_may_be_closed(db: Database):
