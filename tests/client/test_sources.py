@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pytest
 
 import ebla
 from ebla.errors import EblaError
+from ebla.log.blocking import LedgerWriter, LogWriter
 from ebla.options import Written
 from ebla.storage.errors import DiskFull
 from ebla.write import streams
@@ -153,3 +154,40 @@ def test_a_source_that_raises_stop_iteration_before_its_first_row_is_refused(
 ) -> None:
     with pytest.raises(ebla.SourceUnreadable, match="StopIteration"):
         table.upsert(source())
+
+
+class Returning:
+    """A writer that returns the records."""
+
+    async def append_many(
+        self, records: Iterable[Any], *arguments: int, deadline_s: float | None
+    ) -> list[Any]:
+        return list(records)
+
+    append_once = add_many = append_many
+
+    async def append_table(self, table: Any, *, deadline_s: float | None) -> list[Any]:
+        return pa.table(table).to_pylist()  # type: ignore[no-any-return]
+
+
+class Names:
+    """The names of the tables, read in the main thread: that of the connection would wait for itself."""
+
+    def __init__(self, db: ebla.Database) -> None:
+        self.db = db
+
+    def __iter__(self) -> Iterator[str]:
+        assert threading.current_thread() is threading.main_thread()
+        return iter([table.name for table in self.db.tables()])
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.table({"name": list(self)}).__arrow_c_stream__(requested_schema)
+
+
+def test_records_that_come_from_the_same_connection_are_read_in_the_callers_thread(
+    loopback: Loopback, table: ebla.Table
+) -> None:
+    run, writer, names = loopback.bridge.run, Returning(), Names(loopback.db)
+    log, ledger = LogWriter(run, writer), LedgerWriter(run, writer)  # type: ignore[arg-type]
+    assert log.append_many(names) == log.append_once(names, 0) == ledger.add_many(names) == [table.name]  # type: ignore
+    assert log.append_table(names) == [{"name": table.name}]  # type: ignore[comparison-overlap]
