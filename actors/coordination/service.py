@@ -60,9 +60,8 @@ class Coordination:
         self.namespace = namespace
         self._world = world
         self._scribe = scribe
-        self._serves = serves
         self._limits = limits
-        self._timers = Timers(world.clock)
+        self._timers = Timers(world.clock, serves)
         self._watchers = Watchers(world.clock, limits.polls_max)
         self._refusals = requests.Refusals()
         self._expiring: tuple[str, ...] = ()
@@ -140,7 +139,7 @@ class Coordination:
         """A separate task, so that a wait for anything else does not look like a paused master."""
         while True:
             await self._world.clock.sleep(TICK_S)
-            self._timers.tick(self._serves())
+            self._timers.tick()
             if any(map(self._timers.overdue, self.namespace.sessions.values())):
                 self._due.set()
 
@@ -162,7 +161,7 @@ class Coordination:
         sessions = self.namespace.sessions
 
         def decide() -> Sequence[CoordinationEdit]:
-            self._timers.tick(self._serves())
+            self._timers.tick()
             self._expiring = tuple(
                 name for name, session in sessions.items() if self._timers.overdue(session)
             )

@@ -7,7 +7,7 @@ a master has no lease, it answers no session, and no time counts at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ebla.actors.coordination.namespace import Session
 from ebla.actors.world import Clock
@@ -19,8 +19,10 @@ PAUSE_S_MAX = 0.6
 
 
 class Timers:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, serves: Callable[[], bool]) -> None:
+        """`serves`: whether the master answers sessions now."""
         self._clock = clock
+        self._serves = serves
         self._ticked_at = clock.monotonic()
         self._paused_s = 0.0
         self._renewed_at: dict[str, float] = {}
@@ -31,6 +33,7 @@ class Timers:
             self.renew(session)
 
     def renew(self, session: str) -> None:
+        self.tick()  # the message may come after a pause, before its tick
         self._renewed_at[session] = self._now()
 
     def ended(self, session: str) -> None:
@@ -39,10 +42,9 @@ class Timers:
     def silent_s(self, session: str) -> float:
         return self._now() - self._renewed_at[session]
 
-    def tick(self, serves: bool) -> None:
-        """`serves`: whether the master answers sessions now."""
+    def tick(self) -> None:
         now = self._clock.monotonic()
-        self._paused_s += max(0.0, now - self._ticked_at - (PAUSE_S_MAX if serves else 0.0))
+        self._paused_s += max(0.0, now - self._ticked_at - (PAUSE_S_MAX if self._serves() else 0.0))
         self._ticked_at = now
 
     def overdue(self, session: Session) -> bool:

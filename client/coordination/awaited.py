@@ -13,9 +13,22 @@ expires: its ephemeral nodes are deleted, and every later call of it raises Sess
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from ebla.actors.coordination.messages import Check, Create, Delete, Operation, Result, SessionInfo, Set
+from typing_extensions import Self
+
+from ebla.actors.asking.master_client import MasterClient
+from ebla.actors.coordination.messages import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Result,
+    SessionInfo,
+    SessionReply,
+    Set,
+)
 from ebla.actors.coordination.sessions import changes, locks, nodes
 from ebla.actors.coordination.sessions.nodes import Node
 from ebla.arguments import check_deadline, check_int, check_text
@@ -96,6 +109,16 @@ class Session(Nodes, changes.Session):
     Each change is made once, also if its answer is lost. When the session has ended, every method raises SessionExpired.
     """
 
+    def __init__(self, master: MasterClient, opened: SessionReply, asked_at: float) -> None:
+        self._pid = os.getpid()
+        super().__init__(master, opened, asked_at)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the session cannot have expired yet, by this process's clock. In a forked child it is not: the session is its
+        parent's."""
+        return self._pid == os.getpid() and super().is_sure
+
     async def keep(self, *, deadline_s: float | None = None) -> None:
         """Send a heartbeat now, besides those that the session sends by itself. Raises SessionExpired."""
         await super().keep(deadline_s=check_deadline(deadline_s))
@@ -162,8 +185,13 @@ class Lock(locks.Lock):
         the session expires before."""
         return await super().acquire(_checked_timeout(timeout_s))
 
+    async def _acquired(self, timeout_s: float | None) -> Self:
+        await self.acquire(timeout_s)
+        return self
+
     def __repr__(self) -> str:
-        state = f"held, token {self._made.version}" if self._made else "not held"
+        made = self._made if self.held else None
+        state = f"held, token {made.version}" if made else "not held"
         return f"<ebla.aio.Lock {self.path!r}, {state}>"
 
 

@@ -7,7 +7,6 @@ its own, and a forked child has none of its parent's sessions and locks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,7 +15,8 @@ from typing_extensions import Self
 from ebla.coordination import awaited as coordination
 from ebla.coordination.awaited import Node, Nodes
 from ebla.errors import ConnectionClosed
-from ebla.transport.bridge import blocking, described_as, like, reading
+from ebla.transport.bridge import blocking, like, reading
+from ebla.transport.opening import Opening
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -29,7 +29,6 @@ class Coordination:
     def __init__(self, run: Run, awaited: Nodes) -> None:
         self._run = run
         self._awaited = awaited
-        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return repr(self._awaited).replace("ebla.aio.", "ebla.")
@@ -74,11 +73,7 @@ class Session(Coordination):
     id: str = reading(coordination.Session.id)
     timeout_s: float = reading(coordination.Session.timeout_s)
     expired: bool = reading(coordination.Session.expired)
-
-    @property
-    @described_as(coordination.Session.is_sure)
-    def is_sure(self) -> bool:
-        return self._pid == os.getpid() and self._awaited.is_sure
+    is_sure: bool = reading(coordination.Session.is_sure)
 
     keep = blocking(coordination.Session.keep)
     create = blocking(coordination.Session.create)
@@ -112,17 +107,15 @@ class Lock:
     def __init__(self, run: Run, awaited: coordination.Lock) -> None:
         self._run = run
         self._awaited = awaited
-        self._pid = os.getpid()
 
     path: str = reading(coordination.Lock.path)
     token: int = reading(coordination.Lock.token)
+    held: bool = reading(coordination.Lock.held)
 
-    @property
-    @described_as(coordination.Lock.held)
-    def held(self) -> bool:
-        return self._pid == os.getpid() and self._awaited.held
+    @like(coordination.Lock.acquire)
+    def acquire(self, timeout_s: float | None = None) -> int:
+        return self._run(Opening(self._awaited._acquired(timeout_s))).token  # type: ignore[no-any-return]
 
-    acquire = blocking(coordination.Lock.acquire)
     release = blocking(coordination.Lock.release)
 
     def __enter__(self) -> Self:

@@ -1,11 +1,12 @@
 """Logs for code that does not await: every method does the same as the method of its name in awaited.py.
 
-Threads may share all handles. A log can be pickled, into a Ray task for instance: the copy connects anew.
+Threads may share all handles. A log can be pickled, into a Ray task for instance: the copy connects anew. Records are read in the
+caller's thread: they may come from a log or a scan of the same connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -92,9 +93,19 @@ class LogWriter:
         self._awaited = awaited
 
     append = blocking(log.LogWriter.append)
-    append_many = blocking(log.LogWriter.append_many)
-    append_once = blocking(log.LogWriter.append_once)
-    append_table = blocking(log.LogWriter.append_table)
+
+    @like(log.LogWriter.append_many)
+    def append_many(self, records: Iterable[bytes], *, deadline_s: float | None = None) -> range:
+        return self._run(self._awaited.append_many(list(records), deadline_s=deadline_s))  # type: ignore[no-any-return]
+
+    @like(log.LogWriter.append_once)
+    def append_once(self, records: Iterable[bytes], sequence: int, *, deadline_s: float | None = None) -> int:
+        return self._run(self._awaited.append_once(list(records), sequence, deadline_s=deadline_s))  # type: ignore[no-any-return]
+
+    @like(log.LogWriter.append_table)
+    def append_table(self, table: Any, *, deadline_s: float | None = None) -> int:
+        return self._run(self._awaited.append_table(pa.table(table), deadline_s=deadline_s))  # type: ignore[no-any-return]
+
     close = blocking(log.LogWriter.close)
     sequence: int = reading(log.LogWriter.sequence)
 
@@ -138,7 +149,11 @@ class LedgerWriter:
     ledger: int = reading(ledgers.LedgerWriter.ledger)
     last_confirmed: int = reading(ledgers.LedgerWriter.last_confirmed)
     add = blocking(ledgers.LedgerWriter.add)
-    add_many = blocking(ledgers.LedgerWriter.add_many)
+
+    @like(ledgers.LedgerWriter.add_many)
+    def add_many(self, entries: Iterable[bytes], *, deadline_s: float | None = None) -> range:
+        return self._run(self._awaited.add_many(list(entries), deadline_s=deadline_s))  # type: ignore[no-any-return]
+
     close = blocking(ledgers.LedgerWriter.close)
 
     def __enter__(self) -> Self:

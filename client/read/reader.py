@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import aclosing
 from typing import Any
 
 import numpy as np
@@ -73,9 +72,10 @@ class Reader:
         codec, keys = self.table.codec, inputs.listed(keys)
         if not streams.is_stream(keys):
             return inputs.select(keys, codec.schema.key)
-        stream = await streams.opened(keys, codec.schema.key)
-        async with aclosing(stream.batches()) as batches:
-            parts = [codec.keys.arrow(inputs.select(part, codec.schema.key)) async for part in batches]
+        async with streams.opened(keys, codec.schema.key) as stream:
+            parts = [
+                codec.keys.arrow(inputs.select(part, codec.schema.key)) async for part in stream.batches()
+            ]
         return pa.Table.from_batches(parts, schema=codec.keys.arrow_schema)
 
     def _enqueue(

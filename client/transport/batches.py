@@ -93,7 +93,7 @@ class GetUnit:
 
     def fail(self, error: EblaError) -> None:
         if not self.future.done():
-            self.future.set_exception(error)
+            self.future.set_exception(same(error))
 
     def expire(self, now: float) -> bool:
         if now >= self.deadline:

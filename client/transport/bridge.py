@@ -3,7 +3,8 @@
 A call costs one change of thread each way. Calls that arrive together wake the loop once, so single-row operations of many
 threads are coalesced like those of many tasks. A call may end early in three ways:
 
-    interrupted   KeyboardInterrupt in a waiting caller cancels its operation; the outcome of a write is then unknown
+    interrupted   KeyboardInterrupt in a waiting caller cancels its operation; the outcome of a write is then unknown. A lock,
+                  session or writer that the operation has opened nevertheless is closed
     closed        waiting callers, and later ones, get ConnectionClosed
     forked        a child process has no copy of the thread; its calls get ConnectionClosed at once
 
@@ -27,6 +28,7 @@ import uvloop
 
 from ebla.actors.deadlines import count_cancellations
 from ebla.errors import ConnectionClosed, EblaError, Internal
+from ebla.transport.opening import Opening
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -161,6 +163,8 @@ class Bridge:
         try:
             self._submit(waiter)
             waiter.lock.acquire()
+            if waiter.error is None:
+                return waiter.result  # type: ignore[return-value]
         except ConnectionClosed:
             coroutine.close()
             raise
@@ -169,10 +173,7 @@ class Bridge:
             raise
         if isinstance(waiter.error, asyncio.CancelledError):
             raise self._closed_error()
-        if waiter.error is not None:
-            error = waiter.error
-            raise shortened(error) if isinstance(error, EblaError) else error
-        return waiter.result  # type: ignore[return-value]
+        raise shortened(waiter.error) if isinstance(waiter.error, EblaError) else waiter.error
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run the coroutine, which ends an iterator. The loop's own thread, in which Python may collect an iterator, does not
@@ -180,10 +181,7 @@ class Bridge:
         if threading.current_thread() is not self._thread:
             self.run(coroutine)
             return
-        waiter = Waiter(coroutine)
-        waiter.task = self.loop.create_task(waiter.drive())
-        self._waiters[waiter.task] = waiter
-        waiter.task.add_done_callback(self._done)
+        self._start(Waiter(coroutine))
 
     def close(self) -> None:
         """End the loop. Waiting callers get ConnectionClosed. Closing twice, or in a forked child, is no error."""
@@ -249,19 +247,30 @@ class Bridge:
             if self._closed:
                 waiter.ended_unstarted(self._closed_error())
                 continue
-            waiter.task = self.loop.create_task(waiter.drive())
-            self._waiters[waiter.task] = waiter
-            waiter.task.add_done_callback(self._done)
+            self._start(waiter)
+
+    def _start(self, waiter: Waiter[Any]) -> None:
+        waiter.task = self.loop.create_task(waiter.drive())
+        self._waiters[waiter.task] = waiter
+        waiter.task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._waiters.pop(task).ended_unstarted(self._closed_error())
 
     def _cancel(self, waiter: Waiter[Any]) -> None:
         self._drain()  # the interrupt may have come before this was scheduled
-        if waiter.task is not None:
-            waiter.task.cancel()
-        else:
+        if waiter.task is None:
             waiter.coroutine.close()
+            return
+        waiter.task.cancel()
+        if isinstance(waiter.coroutine, Opening):
+            waiter.task.add_done_callback(lambda _: self._close_opened(waiter))
+
+    def _close_opened(self, waiter: Waiter[Any]) -> None:
+        """The operation had ended when its caller was interrupted, who does not get what it has opened."""
+        opened: Any = waiter.result
+        if waiter.error is None and not self._closed:
+            self._start(Waiter(opened.__aexit__(KeyboardInterrupt, KeyboardInterrupt(), None)))
 
     def _end(self) -> None:
         """Cancel the tasks, let them clean up, then answer callers whose task did not end or was not started."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ebla.actors.asking.master_client import MasterClient
-from ebla.actors.asking.retries import backoff_s, retriable
+from ebla.actors.asking.retries import backoff_s, retriable, same
 from ebla.actors.errors import ConnectionClosed, Internal, NotFound, TableDropped, TimedOut
 from ebla.actors.messages import TableInfo, TableName
 from ebla.actors.world import CallerWorld
@@ -41,7 +41,7 @@ class DeploymentClient:
         self.router = Router(world, self.refresh)
         self._tables: dict[str, TableRoutes] = {}  # by id: a name may pass to another table
         self._without_name: dict[str, None] = {}  # ids of those that were dropped, the earliest first
-        self._refreshing: dict[TableRoutes, asyncio.Future[None]] = {}
+        self._refreshing: dict[TableRoutes, asyncio.Future[EblaError | None]] = {}
         self._on_close = on_close
         self.display: Display | None = None
         self.start_logs: Callable[[], None] | None = (
@@ -95,23 +95,23 @@ class DeploymentClient:
         if under_way is None:
             under_way = self._refreshing[table] = asyncio.get_running_loop().create_future()
             self.world.spawn(self._refresh(table, under_way), f"refresh {table.name}")
-        await asyncio.shield(under_way)
+        error = await asyncio.shield(under_way)
+        if error is not None:
+            raise same(error)
 
-    async def _refresh(self, table: TableRoutes, done: asyncio.Future[None]) -> None:
+    async def _refresh(self, table: TableRoutes, done: asyncio.Future[EblaError | None]) -> None:
         try:
             wanted = TableName(table.name, table.info.table)
             table.update(await self.master.ask_once("get_table", wanted, TableInfo))
         except EblaError as error:
             deleted = isinstance(error, NotFound) and not isinstance(error, TableDropped)
-            done.set_exception(table.dropped() if deleted else error)
-            done.exception()  # the callers may have been cancelled
+            done.set_result(table.dropped() if deleted else error)
         else:
             done.set_result(None)
         finally:
             del self._refreshing[table]
             if not done.done():
-                done.set_exception(self.master.closed or Internal("the refresh was cancelled"))
-                done.exception()
+                done.set_result(self.master.closed or Internal("the refresh was cancelled"))
 
     async def running(self, table: TableRoutes, deadline_s: float) -> None:
         """Wait until every tablet of the table accepts writes."""

@@ -1,7 +1,8 @@
 """Rows that arrive batch by batch, so that a call may have more of them than fit in memory.
 
 A source is anything with Arrow's stream interface (Polars, DuckDB relations, pyarrow readers, ebla's scans), or an iterable of
-record batches or frames. A source may wait or compute, so threads read it, one batch at a time, never two at once.
+record batches or frames. A source may wait or compute, so a thread of its own reads it, one batch at a time, and closes it. Neither
+a cancelled call nor the end of the program waits for the source.
 
 The rows are written in windows of WINDOW_BYTES of encoded rows: the rows of a window are all checked before one is sent, and
 the next window is read when the last is answered. The borders of windows depend on the rows alone, as write ids require.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
+import queue
 import sys
 import threading
 from collections.abc import (
@@ -27,7 +30,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -113,46 +118,82 @@ def _is_batch(item: Any) -> bool:
 
 
 class Stream:
-    """Record batches and frames of pandas, from a source. `names`: the columns of every batch; None if there is no batch."""
+    """Record batches and frames of pandas, from a source, from `opened`. `names`: the columns of every batch; None if there is no
+    batch."""
 
-    def __init__(self, source: Any, names: tuple[str, ...] | None) -> None:
-        """`source`: an iterator with a method `close`."""
-        self.names = names
-        self._source = source
-        self._reading = threading.Lock()
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] | None = None
+        self._batches: Iterator[Any] = iter(())
+        self._source = ExitStack()
+        self._steps: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run_steps, name="ebla source", daemon=True).start()
 
     async def batches(self) -> AsyncGenerator[Any, None]:
-        """The batches, each with the columns `names`. The source is closed at the end, also in a thread: a scan of the same
-        connection needs the loop to end."""
-        try:
-            while True:
-                batch = await asyncio.to_thread(_of_source, self._next)
-                if batch is _END:
-                    return
-                names = names_of(batch)
-                if set(names) != set(self.names or ()):
-                    raise InvalidArgument(
-                        f"a batch has the columns {', '.join(map(str, names))} and the first "
-                        f"{', '.join(map(str, self.names or ()))}; the batches of one call have the same columns"
-                    )
-                yield batch
-        finally:
-            await asyncio.to_thread(_of_source, self._close)
+        """The batches, each with the columns `names`."""
+        while (batch := await self._step(lambda: next(self._batches, _END))) is not _END:
+            names = names_of(batch)
+            if set(names) != set(self.names or ()):
+                raise InvalidArgument(
+                    f"a batch has the columns {', '.join(map(str, names))} and the first "
+                    f"{', '.join(map(str, self.names or ()))}; the batches of one call have the same columns"
+                )
+            yield batch
 
-    def _next(self) -> Any:
-        with self._reading:
-            return next(self._source, _END)
+    def _open(self, rows: Any, needed: Collection[str] | None) -> None:
+        if hasattr(rows, "__arrow_c_stream__"):
+            self._batches = reader = self._source.enter_context(closing(_reader(rows, needed)))
+            self.names = tuple(reader.schema.names)
+            return
+        source = self._source.enter_context(closing(_all_batches(iter(rows), needed)))
+        first = next(source, _END)
+        if first is not _END:
+            self.names = names_of(first)
+            self._batches = chain([first], source)
 
-    def _close(self) -> None:
-        with self._reading:
-            self._source.close()
-            self._source = iter(())
+    # -- the thread
+
+    def _run_steps(self) -> None:
+        while (step := self._steps.get()) is not None:
+            step()
+            del step  # and its batch
+
+    def _step(self, act: Callable[[], T]) -> asyncio.Future[T]:
+        outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        outcome.set_running_or_notify_cancel()  # a cancelled caller leaves the step to the thread
+        context = contextvars.copy_context()
+
+        def step() -> None:
+            try:
+                outcome.set_result(context.run(_of_source, act))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self._steps.put(step)
+        return asyncio.wrap_future(outcome)
+
+    def _end(self) -> asyncio.Future[None]:
+        closed = self._step(self._source.close)
+        self._steps.put(None)
+        return closed
 
 
-async def opened(rows: Any, needed: Collection[str] | None = None) -> Stream:
+@asynccontextmanager
+async def opened(rows: Any, needed: Collection[str] | None = None) -> AsyncGenerator[Stream, None]:
     """Raises InvalidArgument if the rows are neither a stream of record batches nor an iterable of them. `needed`: the columns
-    that the call reads, None for all."""
-    return await asyncio.to_thread(_of_source, lambda: _opened(rows, needed))
+    that the call reads, None for all. The source is closed at the end."""
+    stream, waits = Stream(), True
+    try:
+        await stream._step(lambda: stream._open(rows, needed))
+        yield stream
+    except asyncio.CancelledError:
+        waits = False
+        raise
+    finally:
+        closed = stream._end()
+        if waits:
+            await closed
+        else:  # the thread closes it all the same
+            closed.cancel()
 
 
 def _of_source(read: Callable[[], T]) -> T:
@@ -160,42 +201,32 @@ def _of_source(read: Callable[[], T]) -> T:
     try:
         return read()
     except BaseException as error:
-        if isinstance(error, Exception) and not isinstance(error, concurrent.futures.CancelledError):
+        if isinstance(error, Exception) and not isinstance(
+            error, (concurrent.futures.CancelledError, StopIteration)
+        ):
             raise
         raise SourceUnreadable(
             f"the source of the rows raised {shown(error)}; mend the source, or let it end when it has no more rows"
         ) from error
 
 
-def _opened(rows: Any, needed: Collection[str] | None) -> Stream:
-    if hasattr(rows, "__arrow_c_stream__"):
-        reader = _reader(rows, needed)
-        return Stream(reader, tuple(reader.schema.names))
-    source = _all_batches(iter(rows), needed)
-    first = next(source, _END)
-    if first is _END:
-        return Stream(source, None)
-    return Stream(_resumed(first, source), names_of(first))
-
-
-def _resumed(first: Any, source: Iterator[Any]) -> Generator[Any, None, None]:
-    yield first
-    yield from source
-
-
 def _all_batches(source: Iterator[Any], needed: Collection[str] | None) -> Generator[Any, None, None]:
-    for place, item in enumerate(source):
-        if isinstance(item, pa.RecordBatch) or is_frame(item):
-            yield item
-        elif hasattr(item, "__arrow_c_stream__"):
-            yield from _reader(item, needed)
-        elif hasattr(item, "__arrow_c_array__"):
-            yield batch_of(item)
-        else:
-            raise InvalidArgument(
-                f"item {place} of the rows is {shown(item)}; an iterable gives record batches or frames: for rows as dicts "
-                "give a list"
-            )
+    try:
+        for place, item in enumerate(source):
+            if isinstance(item, pa.RecordBatch) or is_frame(item):
+                yield item
+            elif hasattr(item, "__arrow_c_stream__"):
+                yield from _reader(item, needed)
+            elif hasattr(item, "__arrow_c_array__"):
+                yield batch_of(item)
+            else:
+                raise InvalidArgument(
+                    f"item {place} of the rows is {shown(item)}; an iterable gives record batches or frames: for rows as "
+                    "dicts give a list"
+                )
+    finally:
+        if hasattr(source, "close"):  # that of a generator
+            source.close()
 
 
 def _reader(rows: Any, needed: Collection[str] | None) -> pa.RecordBatchReader:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -62,18 +63,18 @@ class Writer:
         self.client.master.check_open()
         rows = inputs.listed(rows)
         needed = self.table.schema.key if kind == DELETE else None
-        stream = await streams.opened(rows, needed) if streams.is_stream(rows) else None
-        if inputs.count(rows) == 0 or (stream is not None and stream.names is None):
-            return Written(0)
-        names = inputs.names(rows) if stream is None else stream.names
-        codec = self.table.codec
-        columns, row_codec = _choose(codec, kind, names)
-        if kind == UPDATE and names is not None and stream is None:
-            inputs.check_uniform(rows, names)
-        call = BulkWrite(self.client, self.table, kind, row_codec, columns, write_id, deadline_s)
-        title, total = f"{VERBS[kind]} {self.table.name}", inputs.count(rows)
-        with self.client.watching(title, lambda: call.answered_rows, total):
-            return await call.run(rows if stream is None else stream)
+        async with streams.opened(rows, needed) if streams.is_stream(rows) else nullcontext() as stream:
+            if inputs.count(rows) == 0 or (stream is not None and stream.names is None):
+                return Written(0)
+            names = inputs.names(rows) if stream is None else stream.names
+            codec = self.table.codec
+            columns, row_codec = _choose(codec, kind, names)
+            if kind == UPDATE and names is not None and stream is None:
+                inputs.check_uniform(rows, names)
+            call = BulkWrite(self.client, self.table, kind, row_codec, columns, write_id, deadline_s)
+            title, total = f"{VERBS[kind]} {self.table.name}", inputs.count(rows)
+            with self.client.watching(title, lambda: call.answered_rows, total):
+                return await call.run(rows if stream is None else stream)
 
 
 def _choose(codec: TableCodec, kind: int, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], RowCodec]:

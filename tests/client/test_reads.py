@@ -9,7 +9,7 @@ import pytest
 
 import ebla
 from ebla.aio import Table
-from ebla.errors import Corruption, InvalidArgument
+from ebla.errors import Corruption, InvalidArgument, NotFound
 from tests.client.tables import arrow, on_table, row
 from tests.client.toy import Bench, on_toys
 
@@ -57,6 +57,17 @@ async def test_a_row_that_arrives_damaged_is_never_returned(bench: Bench, table:
         await table.get({"id": 1})
     with pytest.raises(Corruption):
         await table.get_many([{"id": 1}, {"id": 2}])
+
+
+@on_table(1)
+async def test_callers_that_wait_for_the_same_answer_get_errors_of_their_own(
+    bench: Bench, table: Table
+) -> None:
+    await bench.db.drop_table("t")
+    for act in (lambda: table.get({"id": 1}), lambda: table._client.refresh(table._routes)):
+        errors = await asyncio.gather(*(act() for _ in range(3)), return_exceptions=True)
+        assert all(isinstance(error, NotFound) for error in errors)
+        assert len(set(map(id, errors))) == 3
 
 
 @on_table()

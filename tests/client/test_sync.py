@@ -18,7 +18,6 @@ from types import FrameType, SimpleNamespace
 import pytest
 
 import ebla
-from ebla.coordination.blocking import Lock, Session
 from ebla.errors import ConnectionClosed, InvalidArgument, NotFound
 from ebla.link import Link
 from ebla.options import Written
@@ -347,22 +346,3 @@ def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:
     bridge.close()
     with pytest.raises(ConnectionClosed):
         bridge.run(succeed())
-
-
-class Sure:
-    """A session and a lock of this process."""
-
-    is_sure = held = True
-    token = 1
-
-
-def test_a_forked_child_holds_no_lock_of_its_parent() -> None:
-    session, lock = Session(lambda act: None, Sure()), Lock(lambda act: None, Sure())  # type: ignore[arg-type]
-    receiver, sender = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(sender, f"{session.is_sure} {lock.held}".encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(receiver, 100) == b"False False"
-    assert session.is_sure and lock.held

@@ -120,7 +120,7 @@ KNOWN = {
     ),
     "a_paused_master_expires_sessions": (
         test_masters.test_a_pause_of_the_master_counts_for_no_session,
-        (Timers, "tick", lambda self, serves: None),
+        (Timers, "tick", lambda self: None),
     ),
     "changes_are_not_counted_as_heartbeats": (
         partial(test_masters.test_a_session_with_timely_heartbeats_lives, "change"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import signal
@@ -22,9 +23,9 @@ from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
 from ebla.link import Link
 from ebla.options import MASTER
 from ebla.table import Database
-from ebla.transport.bridge import Bridge
+from ebla.transport.bridge import Bridge, Waiter
 from ebla.transport.client import DeploymentClient
-from tests.client.loopback import LoopNetwork
+from tests.client.loopback import TURNS_MAX, LoopNetwork
 
 
 class Namespaces(Role):
@@ -146,12 +147,59 @@ def test_an_interrupted_waiter_leaves_the_queue_of_a_lock(db: Database):
         assert held.held
 
 
+class AnswerThenCtrlC(Waiter[Any]):
+    """A call whose caller is interrupted when it has got the answer."""
+
+    __slots__ = ("answered",)
+
+    def __init__(self, coroutine: Any) -> None:
+        super().__init__(coroutine)
+        self.answered, self.lock = self.lock, self  # type: ignore[assignment]
+
+    def acquire(self) -> None:
+        self.answered.acquire()
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        self.answered.release()
+
+
+def test_what_is_acquired_in_the_instant_of_ctrl_c_is_released(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with db.session(30.0, name="mine") as session:
+        lock = session.lock("/lock")
+        with monkeypatch.context() as patched:
+            patched.setattr("ebla.transport.bridge.Waiter", AnswerThenCtrlC)
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire()
+            with pytest.raises(KeyboardInterrupt):
+                db.session(30.0, name="lost")
+        session.lock("/lock").acquire(timeout_s=20.0)
+        assert not lock.held
+        assert any(len(session.sessions()) == 1 for _ in range(TURNS_MAX))
+
+
 def test_a_lock_that_is_not_acquired_in_time_raises(db: Database):
     with db.session(30.0) as session, session.lock("/lock") as held:
         with pytest.raises(TimedOut, match="was not free within"):
             session.lock("/lock").acquire(timeout_s=0.05)
         held.release()
         held.acquire(timeout_s=5.0)
+
+
+def test_a_forked_child_holds_no_lock_of_its_parent(db: Database):
+    with db.session(30.0) as session, session.lock("/lock") as lock:
+        receiver, sender = os.pipe()
+        child = os.fork()
+        if child == 0:
+            sure = [each.is_sure for each in (session, session._awaited)]
+            held = [each.held for each in (lock, lock._awaited)]
+            os.write(sender, repr([*sure, *held, lock]).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(receiver, 1000) == b"[False, False, False, False, <ebla.Lock '/lock', not held>]"
+        assert session.is_sure and lock.held
 
 
 def test_a_session_of_a_closed_connection_may_be_closed(db: Database):
