@@ -250,7 +250,7 @@ def test_a_ledger_beyond_recovery_is_found_among_many_that_only_move(
     assert "2 more ledgers marked for repair" in " ".join(checked.text.split())
 
 
-def test_a_store_that_the_master_does_not_hear_is_not_called_healthy(stored: Cli) -> None:
+def test_a_store_that_does_not_reach_the_master_is_not_called_healthy(stored: Cli) -> None:
     async def cut(stage: LogStage) -> None:
         await repaired(stage)
         stage.cluster.network.cut(STORE, "master/0")
