@@ -6,7 +6,7 @@ last alteration.
     consistent a snapshot shows one position, even if entries are applied or flushed while it is read
 
 The rows on disk are items of a tree (row_tree.py) or sorted runs of columns (run_tree.py), as the table's schema says. Values
-carry the row checksum (storage/rows/rows.py), which readers verify; the position carries its own.
+carry the row checksum (storage/rows/rows.py), which readers verify; the position carries its own, and a digest of the answers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Disk, Environment, Put, Reader
-from ebla.storage.errors import Corruption, Damaged, DataDiskFailed
+from ebla.storage.errors import Damaged, DataDiskFailed
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import checksum
 from ebla.storage.runs.batches import Batch
 from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.storage.tablets.columns_memtable import ColumnsMemtable
 from ebla.storage.tablets.memtable import Memtable
-from ebla.storage.tablets.positions import META, POSITION, position_of, put_position
-from ebla.storage.tablets.results import RESULTS, Results
+from ebla.storage.tablets.positions import META, POSITION, flushed_of, put_position
+from ebla.storage.tablets.results import NO_ANSWERS, RESULTS, Results
 from ebla.storage.tablets.row_tree import ROWS as ROWS
 from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.run_tree import RunSnapshot, RunTree
@@ -49,7 +49,8 @@ class TabletStore:
         self.environment = environment
         self.seed = seed
         self.results = results
-        self.flushed = position_of(environment, environment.path)
+        found = flushed_of(environment, environment.path)
+        self.flushed = found.position
         self.applied = self.flushed
         self.alteration = _read_alteration(environment, environment.path)  # as of `applied`, encoded
         self._unflushed_alteration: bytes | None = None
@@ -58,13 +59,7 @@ class TabletStore:
             self.base = RunTree(environment, seed, schema, self.alteration, self.flushed)
         self.active = self.base.memtable()
         self.frozen: list[Any] = []  # memtables of the base, the oldest first
-        results.load(environment, environment.path)
-        if (answered := results.last_index()) > self.flushed.index:
-            raise Corruption(
-                f"{environment.path} is at index {self.flushed.index} and has the answer to entry {answered}: its position is "
-                "an older one, and the write of the present one was lost",
-                path=environment.path,
-            )
+        results.load(environment, environment.path, found.answers)
 
     @staticmethod
     async def open(
@@ -76,7 +71,7 @@ class TabletStore:
             if environment.get(META, POSITION) is None:
                 if not create:
                     raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
-                await environment.commit([put_position(START)])
+                await environment.commit([put_position(START, NO_ANSWERS)])
             store = TabletStore(environment, Results(), checksum.seed(tablet), schema)
             if environment.size_bytes() <= SMALL_BYTES:
                 await store.scrub()
@@ -171,7 +166,8 @@ class TabletStore:
         alteration = self._unflushed_alteration
         answers = self.results.take()
         try:
-            changes = [*self.results.changes(answers), *_put_alteration(alteration), put_position(target)]
+            position = put_position(target, self.results.digest)
+            changes = [*self.results.changes(answers), *_put_alteration(alteration), position]
             await self.base.flush(tables, target, changes)
         except BaseException:
             # No space, or cancelled: the next flush must not write the rows without the answers they belong to.
@@ -193,9 +189,9 @@ class TabletStore:
     def _verify_records(self) -> None:
         snapshot = self.environment.snapshot()
         try:
-            position_of(snapshot, self.environment.path)
+            found = flushed_of(snapshot, self.environment.path)
             _read_alteration(snapshot, self.environment.path)
-            Results().load(snapshot, self.environment.path)
+            Results().load(snapshot, self.environment.path, found.answers)
         finally:
             snapshot.close()
 
