@@ -38,7 +38,7 @@ def answers_not_stored() -> list[Swap]:
     put = positions.put_position
     return [
         (Results, "changes", lambda self, pending: []),
-        (tablet_store, "put_position", lambda position, answers: put(position, NO_ANSWERS)),
+        (tablet_store, "put_position", lambda position, answers, altered: put(position, NO_ANSWERS, altered)),
     ]
 
 

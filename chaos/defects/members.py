@@ -33,7 +33,7 @@ from ebla.chaos.defects.defect import Swap, defect
 from ebla.storage.environment import DeleteRange
 from ebla.storage.logs.entries import START
 from ebla.storage.logs.shared_log import Found
-from ebla.storage.tablets.positions import META, position_of, put_position
+from ebla.storage.tablets.positions import META, alteration_of, flushed_of, put_position
 from ebla.storage.tablets.results import NO_ANSWERS, RESULTS
 from ebla.storage.tablets.tablet_store import path_of
 
@@ -115,7 +115,9 @@ async def copy_without_answers(original: Any, self: Job) -> None:
     """A copy brings the rows without the answers that belong to them."""
     await original(self)
     data = await self.world.disk.open_environment(path_of(self.tablet), [RESULTS, META], create=False)
-    position = put_position(position_of(data, data.path), NO_ANSWERS)
+    flushed = flushed_of(data, data.path)
+    altered = alteration_of(data, data.path)
+    position = put_position(flushed.position, NO_ANSWERS, altered)
     await data.commit([DeleteRange(RESULTS, b"", None), position])
     await data.close()
 

@@ -6,7 +6,7 @@ written since a given log time; the leader appends that entry by its own setting
 transaction as the rows they belong to.
 
 `Results.digest` is a sum over all records, so an entry changes it by the records that it changes. The position has the digest as
-of its flush: a start and a scrub notice every record that is an older version of itself, is missing, or was removed.
+of its flush: a start and a scrub notice each record that is missing, is an older version, or should have been removed.
 
 Source: RIFL, and Kudu's result tracker, made durable.
 """
@@ -80,7 +80,7 @@ class Results:
     def forgotten(self, client: bytes, sequence: int) -> bool:
         """Whether there may have been an answer that was dropped after the client's `first_incomplete`."""
         known = self.clients.get(client)
-        return known is not None and sequence < known.floor and sequence not in known.answers
+        return known is not None and sequence < known.floor
 
     def count(self, client: bytes) -> int:
         known = self.clients.get(client)
@@ -92,8 +92,8 @@ class Results:
         """Store an answer. Called at apply, in log order."""
         known = self.clients.get(client)
         if known is None:
-            known = self.clients[client] = Client()
-            change = 0
+            known, change = Client(), 0
+            self.clients[client] = known
         else:
             change = -_head_mark(client, known)
         self.clients.move_to_end(client)

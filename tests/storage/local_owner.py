@@ -60,7 +60,7 @@ class Owner:
         environment = await disk.open_environment(
             path_of(TABLET), [ROWS, RESULTS, META], create=True, map_bytes=MAP_BYTES
         )
-        await environment.commit([put_position(START, NO_ANSWERS)])
+        await environment.commit([put_position(START, NO_ANSWERS, None)])
         return Owner(disk, TabletStore(environment, Results(), seed(TABLET), stored(SCHEMA, storage)))
 
     async def put(self, first: int, values: list[str]) -> int:

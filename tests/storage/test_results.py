@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from ebla.storage.environment import Batch, Delete, DeleteRange, Environment, Put
+from ebla.storage.environment import Batch, Delete, Put
 from ebla.storage.errors import Corruption, Damaged, DiskFull
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.positions import META, POSITION
-from ebla.storage.tablets.results import RESULTS, Answer, Results
+from ebla.storage.tablets.results import Answer, Results
 from ebla.storage.tablets.tablet_store import TabletStore, path_of
 from tests.storage.disks import in_loop, opened
 
 TABLET = "0123456789abcdef0123456789abcdef"
-IDLE, BUSY, LATE = b"client-that-idle", b"client-that-busy", b"client-that-late"
-Records = dict[tuple[str, bytes], bytes]  # by database and key
+IDLE, BUSY = b"client-that-idle", b"client-that-busy"
 
 
 @asynccontextmanager
@@ -159,79 +158,6 @@ async def test_an_answer_hidden_by_a_damaged_page_is_corruption(tmp_path: Path, 
         store.environment.items = hiding  # type: ignore[method-assign, assignment]
         with pytest.raises(Corruption, match="has 4 answers to writes"):
             Results().load(store.environment, store.environment.path, store.results.digest)
-
-
-async def three_flushes(store: TabletStore) -> list[Records]:
-    """The records after each flush. Answers come and go, a client comes, and one is forgotten."""
-    found = []
-    for index, (client, sequence, first_incomplete) in enumerate(
-        ((BUSY, 1, 0), (IDLE, 1, 0), (BUSY, 2, 0), (BUSY, 3, 2), (LATE, 1, 1)), 1
-    ):
-        store.results.record(client, sequence, first_incomplete, index, Answer(sequence, index, ()))
-        store.applied = Position(index, 1, index, index)
-        if index == 5:
-            store.results.expire(3)
-        if index in (2, 4, 5):
-            await store.flush()
-            found.append(records(store.environment))
-    assert answers(store.results) == {BUSY: [2, 3], LATE: [1]}
-    return found
-
-
-def records(environment: Environment) -> Records:
-    return {(name, key): value for name in (RESULTS, META) for key, value in environment.items(name)}
-
-
-async def write(environment: Environment, wanted: Records) -> None:
-    """Make these the records."""
-    await environment.commit(
-        [
-            *(DeleteRange(name, b"", None) for name in (RESULTS, META)),
-            *(Put(name, [(key, value)]) for (name, key), value in wanted.items()),
-        ]
-    )
-
-
-async def require_noticed(store: TabletStore, found: Records) -> None:
-    """A scrub and a start must notice that these are the records."""
-    await write(store.environment, found)
-    with pytest.raises(Corruption, match="not those of its position"):
-        await store.scrub()
-    with pytest.raises(Corruption, match="not those of its position"):
-        TabletStore(store.environment, Results(), store.seed)
-
-
-@in_loop
-async def test_a_record_whose_last_write_was_lost_is_corruption(tmp_path: Path) -> None:
-    """Otherwise a client's head goes back, and replicas forget answers at different times; a retry of a write is applied again."""
-    async with stored(tmp_path, create=True) as store:
-        *earlier, last = await three_flushes(store)
-        tried = 0
-        for before in earlier:
-            for name in sorted({*before, *last}):
-                old, new = before.get(name), last.get(name)
-                if old != new:
-                    found = {**last, name: old or b""}
-                    await require_noticed(store, found if old else {n: found[n] for n in found if n != name})
-                    tried += 1
-        assert tried == 14
-        await write(store.environment, last)
-        await store.scrub()
-
-
-@pytest.mark.parametrize("seed", range(4))
-@in_loop
-async def test_several_records_whose_last_writes_were_lost_are_corruption(tmp_path: Path, seed: int) -> None:
-    """As after a lost write of a page."""
-    chance = random.Random(seed)
-    async with stored(tmp_path, create=True) as store:
-        flushes = await three_flushes(store)
-        names = sorted({name for each in flushes for name in each})
-        for _ in range(12):
-            chosen = {name: chance.choice(flushes).get(name) for name in names}
-            found = {name: value for name, value in chosen.items() if value is not None}
-            if found not in flushes and (META, POSITION) in found:
-                await require_noticed(store, found)
 
 
 @pytest.mark.parametrize("seed", range(4))
