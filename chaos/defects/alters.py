@@ -43,7 +43,6 @@ def altered_where_it_leads(original: Any, self: Replica, entry: Entry) -> None:
 @defect("alters", 20, TabletStore, "alter")
 def flushed_without_schema(self: TabletStore, alteration: bytes) -> None:
     """A flush stores rows without the alteration under which they were written."""
-    self.alteration = alteration
 
 
 @defect("takeovers", 40, Tables, "end_reserves", seed=8)

@@ -14,7 +14,8 @@ from ebla.chaos.defects.defect import LATE_COPIES, LATE_DUPLICATES, Swap, defect
 from ebla.chaos.simulation.world import WALL_START_US
 from ebla.storage.errors import EblaError
 from ebla.storage.logs.entries import Entry, Position, chained
-from ebla.storage.tablets.results import Results
+from ebla.storage.tablets import positions, tablet_store
+from ebla.storage.tablets.results import NO_ANSWERS, Results
 from ebla.transport.batches import APPLIED, REJECTED, OpsUnit
 from ebla.transport.router import Router
 from ebla.transport.routes import Route
@@ -31,10 +32,14 @@ def forgotten_is_new(self: Results, client: object, sequence: object) -> bool:
     return False
 
 
-@defect("retries", 100, Results, "changes", seed=1)
-def answers_not_stored(self: Results, pending: object) -> list[Any]:
+@defect("retries", 100, seed=1)
+def answers_not_stored() -> list[Swap]:
     """A flush stores rows without the answers that belong to them."""
-    return []
+    put = positions.put_position
+    return [
+        (Results, "changes", lambda self, pending: []),
+        (tablet_store, "put_position", lambda position, answers, altered: put(position, NO_ANSWERS, altered)),
+    ]
 
 
 @defect("crowds", 60, Results, "record", seed=10)

@@ -33,7 +33,8 @@ from ebla.chaos.defects.defect import Swap, defect
 from ebla.storage.environment import DeleteRange
 from ebla.storage.logs.entries import START
 from ebla.storage.logs.shared_log import Found
-from ebla.storage.tablets.results import RESULTS
+from ebla.storage.tablets.positions import META, alteration_of, flushed_of, put_position
+from ebla.storage.tablets.results import NO_ANSWERS, RESULTS
 from ebla.storage.tablets.tablet_store import path_of
 
 
@@ -65,7 +66,7 @@ async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None
     self.voter.saved(self.voter.hard_state)
 
 
-@defect("mending", 40, deletion.Deletion, "entomb", seed=6)
+@defect("mending", 40, deletion.Deletion, "entomb", seed=8)
 async def tombstone_without_votes(
     original: Any, self: Deletion, tablet: str, reason: str, unsafe: int = 0
 ) -> Any:
@@ -86,7 +87,7 @@ async def ready_before_durable(
     return tombstone
 
 
-@defect("mending", 100, bootstrap, "gather", seed=45)
+@defect("mending", 100, bootstrap, "gather", seed=32)
 def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
     """A start takes a former replica's entries in the shared log for the copy's."""
     for found in shared:
@@ -95,7 +96,7 @@ def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) ->
             tail.add(found.index, found.seq, found.record, found.damage)
 
 
-@defect("mending", 200, seed=13)
+@defect("mending", 200, seed=11)
 def copy_without_its_log() -> list[Swap]:
     """A copy ends where the source's rows end, so acknowledged entries are missing."""
     begun = CopySources._begun
@@ -113,8 +114,11 @@ def copy_without_its_log() -> list[Swap]:
 async def copy_without_answers(original: Any, self: Job) -> None:
     """A copy brings the rows without the answers that belong to them."""
     await original(self)
-    data = await self.world.disk.open_environment(path_of(self.tablet), [RESULTS], create=False)
-    await data.commit([DeleteRange(RESULTS, b"", None)])
+    data = await self.world.disk.open_environment(path_of(self.tablet), [RESULTS, META], create=False)
+    flushed = flushed_of(data, data.path)
+    altered = alteration_of(data, data.path)
+    position = put_position(flushed.position, NO_ANSWERS, altered)
+    await data.commit([DeleteRange(RESULTS, b"", None), position])
     await data.close()
 
 
@@ -147,7 +151,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=36)
+@defect("members", 60, Progress, "caught_up", seed=18)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
@@ -163,7 +167,7 @@ def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=5)
+@defect("members", 80, seed=32)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 

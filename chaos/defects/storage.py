@@ -14,7 +14,7 @@ from ebla.storage.rows import checksum
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.runs.statistics import Statistics
 from ebla.storage.tablets.memtable import Memtable
-from ebla.storage.tablets.positions import put_position
+from ebla.storage.tablets.positions import alteration_of, flushed_of, put_position
 from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.tablet_store import TabletStore
 
@@ -59,7 +59,9 @@ async def flush_claims_too_much(original: Any, self: TabletStore) -> Any:
     await self.environment.run(lambda: None)
     await original(self)
     if self.applied != before:
-        await self.environment.commit([put_position(self.applied)])
+        stored = flushed_of(self.environment, self.environment.path)
+        altered = alteration_of(self.environment, self.environment.path)
+        await self.environment.commit([put_position(self.applied, stored.answers, altered)])
         self.flushed = self.applied
     return self.flushed
 

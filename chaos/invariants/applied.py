@@ -18,10 +18,9 @@ from ebla.storage.errors import StorageError
 from ebla.storage.logs.entries import WRITE
 from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.tablets.results import Answer
+from ebla.storage.tablets.results import Client
 
 COLUMN = "v"
-Answers = dict[bytes, tuple[int, dict[int, Answer]]]
 
 
 @dataclass
@@ -101,13 +100,10 @@ class AppliedLog:
 
 
 def answers_match(group: Iterable[tuple[object, Replica]]) -> None:
-    """Replicas that applied the same entries would give the same answers to all requests that clients may still retry."""
-    first: dict[int, tuple[object, Answers]] = {}
+    """Replicas that applied the same entries keep the same answers, and forget them at the same time."""
+    first: dict[int, tuple[object, dict[bytes, Client]]] = {}
     for who, replica in group:
         store = replica.store
-        answers = {
-            client: (known.floor, {n: each for n, each in known.answers.items() if n >= known.floor})
-            for client, known in store.results.clients.items()
-        }
+        answers = dict(store.results.clients)
         other, theirs = first.setdefault(store.applied.index, (who, answers))
         assert answers == theirs, f"{who} and {other} would not answer retries alike: {answers}, {theirs}"

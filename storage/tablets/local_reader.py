@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ebla.storage.directories.records import unseal
 from ebla.storage.environment import Reader, Snapshot
 from ebla.storage.errors import StorageError
 from ebla.storage.lmdb.neighbours import require_edges, require_order
@@ -34,9 +33,9 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
-from ebla.storage.tablets.positions import META, position_of
+from ebla.storage.tablets.positions import META, alteration_of, flushed_of, require_alteration
 from ebla.storage.tablets.run_tree import RunSnapshot
-from ebla.storage.tablets.tablet_store import ALTERATION, ROWS
+from ebla.storage.tablets.tablet_store import ROWS
 
 BLOCK_ROWS = 4096  # the decoded block stays in the cache of a core
 BLOCK_BYTES = 2_000_000
@@ -97,16 +96,18 @@ def batches(
     """As `scan`, of an open snapshot of the environment at `path`."""
     codec, begin = RowCodec(schema), seed(tablet)
     names = codec.names if columns is None else list(columns)
-    position = position_of(snapshot, path)
-    _require_fresh(position, path, index)
-    _require_known(snapshot, path, schema)
+    flushed = flushed_of(snapshot, path)
+    _require_fresh(flushed.position, path, index)
+    altered = alteration_of(snapshot, path)
+    require_alteration(flushed, altered, path)
+    _require_known(altered, path, schema)
     if schema.storage != COLUMNS:
         for joined in _blocks(snapshot, start, stop, begin, path):
             yield codec.decode(joined, begin, names, path)
         return
     directory = directories.load(snapshot, path, filters=False)
-    directories.require_as_of(position.index, directory, path)
-    runs = RunSnapshot(snapshot, RunReader(snapshot, directory, codec, begin, path), (), position)
+    directories.require_as_of(flushed.position.index, directory, path)
+    runs = RunSnapshot(snapshot, RunReader(snapshot, directory, codec, begin, path), (), flushed.position)
     following: bytes | None = start
     while following is not None:
         batch, following = runs.read(codec, following, stop, BLOCK_ROWS, BLOCK_BYTES, names, where)
@@ -122,11 +123,10 @@ def _require_fresh(found: Position, path: str, wanted: int) -> None:
         )
 
 
-def _require_known(snapshot: Reader, path: str, schema: TableSchema) -> None:
+def _require_known(altered: bytes | None, path: str, schema: TableSchema) -> None:
     """Raise Stale if the rows may have columns that the caller's schema lacks."""
-    data = snapshot.get(META, ALTERATION)
-    if data is not None:
-        found = alteration.decode(unseal(ALTERATION, data, path)).schema
+    if altered is not None:
+        found = alteration.decode(altered).schema
         if schema.version < found.renewed:
             raise Stale(
                 f"the rows in {path} are of version {found.version} of their table, the reader knows {schema.version}; "

@@ -1,25 +1,70 @@
-"""The position that a tablet's rows on disk reflect: a record that is written in one transaction with them."""
+"""The position that a tablet's rows on disk reflect, and the last alteration of its table: records that are written in one
+transaction with the rows.
+
+The position has digests of the answers and of the alteration as of its flush. A disk that returns an older version of a record,
+because it lost the last write, would otherwise not be noticed: that version passes its own checksum.
+"""
 
 from __future__ import annotations
 
 import msgspec
+import xxhash
 
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Put, Reader
-from ebla.storage.errors import Damaged
+from ebla.storage.errors import Corruption, Damaged
 from ebla.storage.logs.entries import Position
 
 META = "meta"
 POSITION = b"position"
+ALTERATION = b"alteration"  # absent: the table was never altered
 
 
-def put_position(position: Position) -> Put:
-    return Put(META, [(POSITION, seal(POSITION, msgspec.msgpack.encode(position)))])
+class Flushed(msgspec.Struct, frozen=True):
+    """`answers`: the digest of all answers as of the position (results.py); `alteration`: that of the alteration."""
+
+    position: Position
+    answers: int
+    alteration: int
 
 
-def position_of(reader: Reader, path: str) -> Position:
-    """The position. Raises Damaged, Corruption."""
+def put_position(position: Position, answers: int, alteration: bytes | None) -> Put:
+    body = msgspec.msgpack.encode(Flushed(position, answers, _digest(alteration)))
+    return Put(META, [(POSITION, seal(POSITION, body))])
+
+
+def put_alteration(alteration: bytes) -> Put:
+    return Put(META, [(ALTERATION, seal(ALTERATION, alteration))])
+
+
+def flushed_of(reader: Reader, path: str) -> Flushed:
+    """Raises Damaged, Corruption."""
     data = reader.get(META, POSITION)
     if data is None:
         raise Damaged("the data has no position", path=path)
-    return msgspec.msgpack.decode(unseal(POSITION, data, path), type=Position)
+    return msgspec.msgpack.decode(unseal(POSITION, data, path), type=Flushed)
+
+
+def position_of(reader: Reader, path: str) -> Position:
+    """Raises Damaged, Corruption."""
+    return flushed_of(reader, path).position
+
+
+def alteration_of(reader: Reader, path: str) -> bytes | None:
+    """The last alteration, encoded, None if there was none. Raises Corruption."""
+    data = reader.get(META, ALTERATION)
+    return None if data is None else unseal(ALTERATION, data, path)
+
+
+def require_alteration(found: Flushed, alteration: bytes | None, path: str) -> None:
+    """Raise Corruption if the alteration is not the one of the position."""
+    if _digest(alteration) != found.alteration:
+        raise Corruption(
+            f"the alteration of the table in {path} is not the one of its position: one of both records is missing, or is an "
+            "older one",
+            path=path,
+        )
+
+
+def _digest(alteration: bytes | None) -> int:
+    return 0 if alteration is None else xxhash.xxh3_64_intdigest(alteration)

@@ -19,7 +19,6 @@ from typing import IO, Any
 import msgspec
 import pyarrow as pa
 
-from ebla.storage.directories.records import unseal
 from ebla.storage.environment import QUARANTINE, Disk, Environment, Outside, Snapshot
 from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
 from ebla.storage.logs.entries import Position, Record
@@ -30,8 +29,8 @@ from ebla.storage.runs import directory as directories
 from ebla.storage.runs.pieces import Piece, joined, merged
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
-from ebla.storage.tablets.positions import META, POSITION, position_of
-from ebla.storage.tablets.tablet_store import ALTERATION, ROWS
+from ebla.storage.tablets.positions import META, POSITION, alteration_of, flushed_of, require_alteration
+from ebla.storage.tablets.tablet_store import ROWS
 
 ROWS_FILE, LOG_FILE, ABOUT_FILE = "rows.parquet", "log.jsonl", "about.json"
 PIECE_ROWS, PIECE_BYTES = 16_384, 4_000_000  # other work runs between two pieces
@@ -188,11 +187,16 @@ def _schema(environment: Environment, record: Quarantined, about: Restored) -> T
     """The schema of the data: of its last alteration, or of the new table."""
     path = environment.path
     try:
-        if environment.get(META, POSITION) is not None:
-            about.flushed = position_of(environment, path)
-        data = environment.get(META, ALTERATION)
-        if data is not None:
-            return alteration.decode(unseal(ALTERATION, data, path)).schema
+        flushed = None if environment.get(META, POSITION) is None else flushed_of(environment, path)
+        about.flushed = None if flushed is None else flushed.position
+        altered = alteration_of(environment, path)
+        if flushed is not None:
+            try:
+                require_alteration(flushed, altered, path)
+            except Corruption as error:
+                about.problems.append(f"rows may be missing: {error}")
+        if altered is not None:
+            return alteration.decode(altered).schema
     except (Corruption, msgspec.MsgspecError) as error:
         about.problems.append(f"position or schema of the rows cannot be read: {error}")
     try:

@@ -5,6 +5,9 @@ reports that it will not retry (`first_incomplete`), or until an entry of the lo
 written since a given log time; the leader appends that entry by its own setting. Answers are flushed in the same
 transaction as the rows they belong to.
 
+`Results.digest` is a sum over all records, so an entry changes it by the records that it changes. The position has the digest as
+of its flush: a start and a scrub notice each record that is missing, is an older version, or should have been removed.
+
 Source: RIFL, and Kudu's result tracker, made durable.
 """
 
@@ -17,6 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import xxhash
 
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Change, DeleteRange, Put, Reader
@@ -25,7 +29,10 @@ from ebla.storage.rows.keys import successor
 
 RESULTS = "results"
 CLIENT_BYTES = 16
+DIGEST_MASK = (1 << 64) - 1
+NO_ANSWERS = 0  # their digest
 _SEQUENCE = struct.Struct(">Q")
+_HEAD_MARK, _ANSWER_MARK = struct.Struct(">16sQQ"), struct.Struct(">16sQ")
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +70,7 @@ class Pending:
 class Results:
     def __init__(self) -> None:
         self.clients: OrderedDict[bytes, Client] = OrderedDict()  # by the time of their last write
+        self.digest = NO_ANSWERS
         self._pending = Pending()
 
     def find(self, client: bytes, sequence: int) -> Answer | None:
@@ -72,13 +80,7 @@ class Results:
     def forgotten(self, client: bytes, sequence: int) -> bool:
         """Whether there may have been an answer that was dropped after the client's `first_incomplete`."""
         known = self.clients.get(client)
-        return known is not None and sequence < known.floor and sequence not in known.answers
-
-    def last_index(self) -> int:
-        """The highest index of an answered entry."""
-        return max(
-            (each.index for known in self.clients.values() for each in known.answers.values()), default=0
-        )
+        return known is not None and sequence < known.floor
 
     def count(self, client: bytes) -> int:
         known = self.clients.get(client)
@@ -90,15 +92,21 @@ class Results:
         """Store an answer. Called at apply, in log order."""
         known = self.clients.get(client)
         if known is None:
-            known = self.clients[client] = Client()
+            known, change = Client(), 0
+            self.clients[client] = known
+        else:
+            change = -_head_mark(client, known)
         self.clients.move_to_end(client)
         known.answers[sequence] = answer
         known.time_us = time_us
         self._pending.answers.setdefault(client, []).append(sequence)
-        if first_incomplete > known.floor:
-            known.floor = first_incomplete
-            for old in [s for s in known.answers if s < first_incomplete and s != sequence]:
-                del known.answers[old]
+        floor = min(first_incomplete, sequence)  # whatever the client says, this answer is kept
+        if floor > known.floor:
+            known.floor = floor
+            for old in [s for s in known.answers if s < floor]:
+                change -= _answer_mark(client, known.answers.pop(old))
+        change += _head_mark(client, known) + _answer_mark(client, answer)
+        self.digest = (self.digest + change) & DIGEST_MASK
 
     def expired(self, before_us: int) -> bool:
         """Whether some client has not written since then."""
@@ -107,7 +115,8 @@ class Results:
     def expire(self, before_us: int) -> None:
         """Forget the clients that have not written since then. Called at apply, in log order."""
         while self.expired(before_us):
-            client, _ = self.clients.popitem(last=False)
+            client, known = self.clients.popitem(last=False)
+            self.digest = (self.digest - _marks(client, known)) & DIGEST_MASK
             self._pending.answers.pop(client, None)
             self._pending.dropped[client] = None
 
@@ -148,9 +157,9 @@ class Results:
             changes.append(Put(RESULTS, items))
         return changes
 
-    def load(self, reader: Reader, path: str) -> None:
-        """Read the flushed answers. Raises Corruption, also if a damaged page hides an answer: a retry of that write would
-        be applied again."""
+    def load(self, reader: Reader, path: str, digest: int) -> None:
+        """Read the flushed answers, which have this digest. Raises Corruption, also if a damaged page hides an answer: a retry
+        of that write would be applied again."""
         self.clients.clear()
         items, expected = reader.items(RESULTS), reader.count(RESULTS)
         found = sum(before < key for (before, _), (key, _) in pairwise([(b"", b""), *items]))
@@ -170,3 +179,23 @@ class Results:
                 client.answers[sequence] = msgspec.msgpack.decode(body, type=Answer)
         for name in sorted(self.clients, key=lambda name: self.clients[name].time_us):
             self.clients.move_to_end(name)
+        self.digest = sum(_marks(name, known) for name, known in self.clients.items()) & DIGEST_MASK
+        if self.digest != digest:
+            raise Corruption(
+                f"the answers to writes in {path} are not those of its position: a record of either is missing, or is an older one",
+                path=path,
+            )
+
+
+def _head_mark(client: bytes, known: Client) -> int:
+    """Differs for each version of a client's head."""
+    return xxhash.xxh3_64_intdigest(_HEAD_MARK.pack(client, known.floor, known.time_us))
+
+
+def _answer_mark(client: bytes, answer: Answer) -> int:
+    """Differs for each answer: an entry has one."""
+    return xxhash.xxh3_64_intdigest(_ANSWER_MARK.pack(client, answer.index))
+
+
+def _marks(client: bytes, known: Client) -> int:
+    return _head_mark(client, known) + sum(_answer_mark(client, each) for each in known.answers.values())

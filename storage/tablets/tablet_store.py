@@ -6,7 +6,8 @@ last alteration.
     consistent a snapshot shows one position, even if entries are applied or flushed while it is read
 
 The rows on disk are items of a tree (row_tree.py) or sorted runs of columns (run_tree.py), as the table's schema says. Values
-carry the row checksum (storage/rows/rows.py), which readers verify; the position carries its own.
+carry the row checksum (storage/rows/rows.py), which readers verify. All other records carry their own, and the position has
+digests of them, so that none can be an older version of itself.
 """
 
 from __future__ import annotations
@@ -14,24 +15,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ebla.storage.directories.records import seal, unseal
-from ebla.storage.environment import Disk, Environment, Put, Reader
-from ebla.storage.errors import Corruption, Damaged, DataDiskFailed
+from ebla.storage.environment import Disk, Environment
+from ebla.storage.errors import Damaged, DataDiskFailed
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import checksum
 from ebla.storage.runs.batches import Batch
 from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.storage.tablets.columns_memtable import ColumnsMemtable
 from ebla.storage.tablets.memtable import Memtable
-from ebla.storage.tablets.positions import META, POSITION, position_of, put_position
-from ebla.storage.tablets.results import RESULTS, Results
+from ebla.storage.tablets.positions import (
+    META,
+    POSITION,
+    alteration_of,
+    flushed_of,
+    put_alteration,
+    put_position,
+    require_alteration,
+)
+from ebla.storage.tablets.results import NO_ANSWERS, RESULTS, Results
 from ebla.storage.tablets.row_tree import ROWS as ROWS
 from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.run_tree import RunSnapshot, RunTree
 
 SMALL_BYTES = 4 << 20  # up to this size all rows are verified before serving: some hundredths of a second
-ALTERATION = b"alteration"  # absent: the table was never altered
-
 
 TabletSnapshot = RowSnapshot | RunSnapshot
 
@@ -49,22 +55,18 @@ class TabletStore:
         self.environment = environment
         self.seed = seed
         self.results = results
-        self.flushed = position_of(environment, environment.path)
+        found = flushed_of(environment, environment.path)
+        self.flushed = found.position
         self.applied = self.flushed
-        self.alteration = _read_alteration(environment, environment.path)  # as of `applied`, encoded
-        self._unflushed_alteration: bytes | None = None
+        self._flushed_alteration = alteration_of(environment, environment.path)
+        require_alteration(found, self._flushed_alteration, environment.path)
+        self.alteration = self._flushed_alteration  # as of `applied`, encoded
         self.base: RowTree | RunTree = RowTree(environment, seed)
         if schema is not None and schema.storage == COLUMNS:
             self.base = RunTree(environment, seed, schema, self.alteration, self.flushed)
         self.active = self.base.memtable()
         self.frozen: list[Any] = []  # memtables of the base, the oldest first
-        results.load(environment, environment.path)
-        if (answered := results.last_index()) > self.flushed.index:
-            raise Corruption(
-                f"{environment.path} is at index {self.flushed.index} and has the answer to entry {answered}: its position is "
-                "an older one, and the write of the present one was lost",
-                path=environment.path,
-            )
+        results.load(environment, environment.path, found.answers)
 
     @staticmethod
     async def open(
@@ -76,7 +78,7 @@ class TabletStore:
             if environment.get(META, POSITION) is None:
                 if not create:
                     raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
-                await environment.commit([put_position(START)])
+                await environment.commit([put_position(START, NO_ANSWERS, None)])
             store = TabletStore(environment, Results(), checksum.seed(tablet), schema)
             if environment.size_bytes() <= SMALL_BYTES:
                 await store.scrub()
@@ -157,7 +159,7 @@ class TabletStore:
         self.active.delete(keys)
 
     def alter(self, alteration: bytes) -> None:
-        self.alteration = self._unflushed_alteration = alteration
+        self.alteration = alteration
         self.base.altered(alteration)
 
     async def flush(self) -> Position:
@@ -168,10 +170,15 @@ class TabletStore:
             return target
         self._freeze()
         tables = list(self.frozen)
-        alteration = self._unflushed_alteration
+        alteration = self.alteration
         answers = self.results.take()
         try:
-            changes = [*self.results.changes(answers), *_put_alteration(alteration), put_position(target)]
+            changes = [
+                *self.results.changes(answers),
+                put_position(target, self.results.digest, alteration),
+            ]
+            if alteration is not None and alteration is not self._flushed_alteration:
+                changes.append(put_alteration(alteration))
             await self.base.flush(tables, target, changes)
         except BaseException:
             # No space, or cancelled: the next flush must not write the rows without the answers they belong to.
@@ -179,8 +186,7 @@ class TabletStore:
             raise
         self.frozen = self.frozen[len(tables) :]
         self.flushed = target
-        if self._unflushed_alteration is alteration:
-            self._unflushed_alteration = None
+        self._flushed_alteration = alteration
         return target
 
     async def scrub(self, pause: Callable[[], Awaitable[None]] | None = None) -> int:
@@ -193,9 +199,9 @@ class TabletStore:
     def _verify_records(self) -> None:
         snapshot = self.environment.snapshot()
         try:
-            position_of(snapshot, self.environment.path)
-            _read_alteration(snapshot, self.environment.path)
-            Results().load(snapshot, self.environment.path)
+            found = flushed_of(snapshot, self.environment.path)
+            require_alteration(found, alteration_of(snapshot, self.environment.path), self.environment.path)
+            Results().load(snapshot, self.environment.path, found.answers)
         finally:
             snapshot.close()
 
@@ -207,12 +213,3 @@ class TabletStore:
             self.active.freeze()
             self.frozen.append(self.active)
             self.active = self.base.memtable()
-
-
-def _put_alteration(alteration: bytes | None) -> list[Put]:
-    return [] if alteration is None else [Put(META, [(ALTERATION, seal(ALTERATION, alteration))])]
-
-
-def _read_alteration(reader: Reader, path: str) -> bytes | None:
-    data = reader.get(META, ALTERATION)
-    return None if data is None else unseal(ALTERATION, data, path)

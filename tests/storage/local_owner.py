@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from ebla.storage.directories.records import seal
 from ebla.storage.environment import Put
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import START, Position
@@ -27,8 +26,8 @@ from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import COLUMNS, Column, TableSchema
 from ebla.storage.schema import ROWS as ROW_STORAGE
-from ebla.storage.tablets.positions import META, POSITION
-from ebla.storage.tablets.results import RESULTS, Results
+from ebla.storage.tablets.positions import META, put_position
+from ebla.storage.tablets.results import NO_ANSWERS, RESULTS, Results
 from ebla.storage.tablets.tablet_store import ROWS, TabletStore, path_of
 
 TABLET = "0123456789abcdef0123456789abcdef"
@@ -61,8 +60,7 @@ class Owner:
         environment = await disk.open_environment(
             path_of(TABLET), [ROWS, RESULTS, META], create=True, map_bytes=MAP_BYTES
         )
-        start = seal(POSITION, msgspec.msgpack.encode(START))
-        await environment.commit([Put(META, [(POSITION, start)])])
+        await environment.commit([put_position(START, NO_ANSWERS, None)])
         return Owner(disk, TabletStore(environment, Results(), seed(TABLET), stored(SCHEMA, storage)))
 
     async def put(self, first: int, values: list[str]) -> int:

@@ -26,9 +26,10 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.blocks import PLACE
 from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.storage.tablets import quarantine as module
+from ebla.storage.tablets.positions import ALTERATION, META
 from ebla.storage.tablets.quarantine import Quarantine
 from ebla.storage.tablets.restore import Quarantined, data_of, wals_of
-from ebla.storage.tablets.tablet_store import ROWS, TabletStore
+from ebla.storage.tablets.tablet_store import ROWS, TabletStore, path_of
 from tests.storage.disks import Scenario, given_by, in_loop, opened
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded, stored
 
@@ -225,6 +226,21 @@ async def test_an_export_of_columns_needs_no_filters_and_reports_a_list_of_runs_
     assert (about.rows, about.problems) == (100, [])
     about = await quarantine.restore("b", str(tmp_path / "b"))
     assert about.rows == 0 and "rows may be missing or old" in about.problems[0]
+
+
+@in_quarantine
+async def test_an_export_without_the_last_alteration_reports_that_rows_may_be_missing(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    await fill(disk, TABLET, 10, altered=True)
+    data = await disk.open_environment(path_of(TABLET), [META], create=False)
+    await data.commit([Delete(META, [ALTERATION])])
+    await data.close()
+    await add(quarantine, "q")
+    await quarantine.finish("q", TABLET)
+    about = await quarantine.restore("q", str(tmp_path / "out"))
+    assert (about.rows, about.rows_damaged, about.schema_version) == (10, 1, 0)
+    assert "rows may be missing: the alteration" in about.problems[0]
 
 
 @in_quarantine

@@ -16,7 +16,8 @@ from ebla.storage.environment import Batch
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.memtable import Memtable
-from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore, _read_alteration
+from ebla.storage.tablets.positions import alteration_of
+from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
 from tests.storage.disks import in_simulation
 
 TABLET = "0123456789abcdef0123456789abcdef"
@@ -192,6 +193,6 @@ async def test_an_alteration_during_a_flush_is_written_by_the_next() -> None:
     for _ in range(2):
         await tablet.begin()
         await tablet.end()
-        stored.append(_read_alteration(tablet.store.environment, "data"))
+        stored.append(alteration_of(tablet.store.environment, "data"))
     assert tablet.store.alteration == b"second"
     assert stored == [b"first", b"second"]

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from ebla.actors import messages as m
-from ebla.storage.directories.records import seal
+from ebla.storage.directories.records import seal, unseal
 from ebla.storage.logs.entries import Position
-from ebla.storage.tablets.positions import META, POSITION
+from ebla.storage.tablets.positions import META, POSITION, Flushed
 from tests.tablet.copies import entomb, fill, same_rows, until
 from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
 
@@ -23,10 +23,12 @@ async def far(group: Group, index: int) -> None:
     last = group.replica(HOSTS[0]).log.last
     assert {group.replica(host).store.flushed for host in HOSTS} == {last}
     group.crash_all()
-    position = seal(POSITION, msgspec.msgpack.encode(Position(index, last.term, last.chain, last.time_us)))
+    position = Position(index, last.term, last.chain, last.time_us)
     for host in HOSTS:
-        state = group.disk(host)
-        state.environments[f"data/{TABLET}"][META][POSITION] = position
+        meta = group.disk(host).environments[f"data/{TABLET}"][META]
+        stored = msgspec.msgpack.decode(unseal(POSITION, meta[POSITION], TABLET), type=Flushed)
+        moved = msgspec.structs.replace(stored, position=position)
+        meta[POSITION] = seal(POSITION, msgspec.msgpack.encode(moved))
     await group.restart()
 
 
