@@ -300,6 +300,17 @@ def test_a_tablet_is_flushed_on_every_replica(loaded: Cli) -> None:
     assert loaded("tablet flush").status == 1
 
 
+def test_a_flush_goes_on_past_a_server_that_does_not_run_and_says_so(loaded: Cli) -> None:
+    async def one_lost(stage: Stage) -> None:
+        await stage.table()
+        stage.cluster.crash("tablet-server/host-b")
+
+    flushed = loaded("tablet flush -t flights", prepare=one_lost)
+    assert flushed.status == 1
+    missing = [line for line in flushed.lines if "is down" in line or "no answer" in line]
+    assert len(flushed.lines) == 7 and len(missing) == 2 and all("host-b" in line for line in missing)
+
+
 def test_a_tablet_is_found_by_the_beginning_of_its_id(loaded: Cli) -> None:
     tablet = first_tablet(loaded)["tablet"]
     assert loaded(f"tablet show {tablet[:8]} --json").json["tablet"] == tablet

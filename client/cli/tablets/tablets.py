@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ebla.cli.frame import completion, views
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TabletId, argument, option
+from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Shown, Ui
 from ebla.operate.naming import Refused, replica_meant
-from ebla.wording import host_of, short, size
+from ebla.storage.errors import EblaError
+from ebla.wording import brief, host_of, short, size
 
 if TYPE_CHECKING:
     from ebla.actors.messages import TabletLocation
@@ -50,24 +55,41 @@ async def show(cluster: Cluster, tablet: TabletId) -> Shown:
     return found, *views.tablet(found)
 
 
-def flush(ui: Ui, tablet: SomeTablet = None, table: OfTable = None) -> Shown:
-    """Flush applied rows from memory to the tables on disk, on every replica. (The log has them durably before.)"""
+def flush(ui: Ui, tablet: SomeTablet = None, table: OfTable = None) -> None:
+    """Flush applied rows from memory to the tables on disk, on every replica. (The log has them durably before.)
 
-    async def work(cluster: Cluster) -> list[tuple[str, str, int]]:
+    Exit status 1: a replica was not flushed.
+    """
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from ebla.actors.messages import FlushReply, FlushRequest
         from ebla.health.survey import gathered
 
-        async def one(tablet: str, address: str) -> tuple[str, str, int]:
-            reply = await cluster.call(address, "flush", FlushRequest(tablet), FlushReply, FLUSH_S)
-            return tablet, address, reply.flushed[tablet]
+        async def one(tablet: str, address: str) -> dict[str, Any]:
+            index, error = None, None
+            try:
+                reply = await cluster.call(address, "flush", FlushRequest(tablet), FlushReply, FLUSH_S)
+                index = reply.flushed[tablet]
+            except EblaError as failed:
+                error = failed.message
+            return {"tablet": tablet, "address": address, "index": index, "error": error}
 
         locations = await _meant(cluster, tablet, table, "flush")
         return await gathered([one(each.tablet, r.address) for each in locations for r in each.replicas])
 
-    flushed = sorted(within(ui, work))
-    rows = [(short(name), host_of(address), index) for name, address, index in flushed]
-    document = {"flushed": [{"tablet": t, "address": a, "index": i} for t, a, i in flushed]}
-    return document, listing(("TABLET", "HOST", "FLUSHED>"), rows)
+    found = sorted(within(ui, work), key=itemgetter("tablet", "address"))
+    rows = [
+        (
+            short(each["tablet"]),
+            host_of(each["address"]),
+            "" if each["index"] is None else each["index"],
+            brief(each["error"] or ""),
+        )
+        for each in found
+    ]
+    ui.show({"flushed": found}, listing(("TABLET", "HOST", "FLUSHED>", "NOT FLUSHED"), rows))
+    if any(each["error"] is not None for each in found):
+        raise typer.Exit(FAILED)
 
 
 def compact(ui: Ui, tablet: SomeTablet = None, table: OfTable = None) -> Shown:
