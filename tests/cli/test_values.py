@@ -82,6 +82,27 @@ def test_the_example_in_a_refusal_is_a_value_of_the_column(kind: str, _value: An
 
 
 @pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ("double", "1e400"),
+        ("double", "-1e400"),
+        ("float", "1e400"),
+        ("list<double>", "[1e400]"),
+        ("struct<x: double>", '{"x": -1e400}'),
+    ],
+)
+def test_a_number_beyond_every_float_is_refused_instead_of_infinity(kind: str, written: str) -> None:
+    with pytest.raises(Usage, match="is not a value for column 'c'"):
+        from_text(column(kind), written)
+
+
+@pytest.mark.parametrize("written", ["inf", "-inf", "Infinity", "+INF"])
+def test_infinity_is_written_as_a_word(written: str) -> None:
+    assert from_text(column("double"), written) == float(written)
+    assert from_text(column("list<double>"), f'["{written}"]') == [float(written)]
+
+
+@pytest.mark.parametrize(
     ("value", "shown"),
     [
         (None, "null"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
@@ -72,6 +73,8 @@ def _binary(column: Column, text: str) -> bytes:
 
 def _float(column: Column, text: str) -> float:
     value = float(text)
+    if math.isinf(value) and "inf" not in text.lower():
+        raise ValueError(text)
     if re.fullmatch(r"[+-]?\d+", text):
         import numpy
 
@@ -134,7 +137,11 @@ def _of_json(column: Column, value: Any) -> Any:
         return from_text(column, value)
     if type(value) is int and column.type in ("float", "double"):
         return from_text(column, str(value))
-    return float(value) if isinstance(value, Decimal) and column.type != "decimal" else value
+    if isinstance(value, Decimal) and column.type != "decimal":
+        if math.isinf(float(value)):
+            raise ValueError(value)
+        return float(value)
+    return value
 
 
 def _timestamp(column: Column, text: str) -> datetime:
