@@ -145,7 +145,7 @@ class Reference:
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise InvalidArgument(f"a column is named by a str, not {shown(name)}")
-        self.name = name
+        self.name = str.__str__(name)  # of a member of an enum its value
 
     def __eq__(self, value: object) -> Comparison:  # type: ignore[override]
         return self._compare("==", value)

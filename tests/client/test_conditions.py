@@ -152,6 +152,13 @@ def test_a_member_of_an_enum_in_a_condition_is_its_value(given: Any, plain: Any)
         assert repr(column.starts_with(given)) == repr(column.starts_with(plain))
 
 
+def test_a_member_of_an_enum_names_the_column_that_is_its_value() -> None:
+    made = ebla.col(Color.RED) == "a"
+    assert repr(made) == "col('red') == 'a'"
+    schema = TableSchema.from_arrow(pa.schema([("red", pa.string())]), ["red"])
+    assert bind(made, schema) == bind(ebla.col("red") == "a", schema)
+
+
 @pytest.mark.parametrize(
     "given",
     [
