@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows.keys import successor
-from ebla.storage.rows.python_values import nanoseconds, shown
+from ebla.storage.rows.python_values import UNREADABLE, nanoseconds, shown
 
 ISIN_MAX = 10_000
 BITS_MAX = 1024  # of an int: more than a column can have
@@ -30,6 +30,7 @@ DEPTH_MAX = 100  # of nested & | ~; a chain of one operator counts once
 _EPOCH = date(1970, 1, 1)
 _SURROGATES = range(0xD800, 0xE000)  # no text has them
 _INT64 = range(-(1 << 63), 1 << 63)
+_CUT = {pa.time64("ns"): 1000, pa.date64(): 86_400_000}  # what as_py keeps multiples of only
 
 _KINDS: dict[str, type] = {
     "bool": bool,
@@ -144,7 +145,7 @@ class Reference:
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise InvalidArgument(f"a column is named by a str, not {shown(name)}")
-        self.name = name
+        self.name = str.__str__(name)  # of a member of an enum its value
 
     def __eq__(self, value: object) -> Comparison:  # type: ignore[override]
         return self._compare("==", value)
@@ -245,27 +246,29 @@ def _value(given: Any, column: str) -> Value:
     if isinstance(given, (np.bool_, np.integer, np.floating)):
         given = given.item()
     elif isinstance(given, pa.Scalar):
-        given = given.as_py()
+        given = _exactly(given, column)
     if isinstance(given, bool):
         return Value("bool", given)
+    # What is a subclass, such as an enum, counts as the plain value that it is.
     if isinstance(given, int):
+        given = int(given)  # a range is walked for a subclass
         if given.bit_length() > BITS_MAX:
             raise invalid_column(
                 column, f"cannot be compared with {shown(given)}: no column holds so large a number"
             )
-        return Value("int", int(given)) if given in _INT64 else Value("bigint", str(given))
+        return Value("int", given) if given in _INT64 else Value("bigint", str(given))
     if isinstance(given, float):
         return Value("float", float(given))
     if isinstance(given, str):
-        return Value("str", str(given))
+        return Value("str", str.__str__(given))
     if isinstance(given, (bytes, bytearray, memoryview)):
         return Value("bytes", bytes(given))
     if isinstance(given, Decimal):
-        return Value("decimal", str(given))
+        return Value("decimal", Decimal.__str__(given))
     if isinstance(given, datetime) and type(given).__name__ != "NaTType":
         return _time(given)
     if isinstance(given, date) and not isinstance(given, datetime):
-        return Value("date", (given - _EPOCH).days)
+        return Value("date", given.toordinal() - _EPOCH.toordinal())
     if isinstance(given, time):
         return Value("time", given.isoformat())
     if isinstance(given, timedelta) and type(given).__name__ != "NaTType":
@@ -284,6 +287,22 @@ def _value(given: Any, column: str) -> Value:
         f"cannot be compared with {shown(given)} ({type(given).__name__}); give a bool, int, float, "
         "str, bytes, date, datetime, time, timedelta or Decimal",
     )
+
+
+def _exactly(given: pa.Scalar, column: str) -> Any:
+    """The Python value of an Arrow scalar. Raises InvalidArgument if Python has no such value."""
+    while isinstance(given, (pa.DictionaryScalar, pa.RunEndEncodedScalar, pa.ExtensionScalar)):
+        given = given.value
+    try:
+        if given.is_valid and given.type in _CUT and given.value % _CUT[given.type]:
+            raise ValueError("as_py would cut it")
+        return given.as_py()
+    except UNREADABLE as error:
+        raise invalid_column(
+            column,
+            f"cannot be compared with the {given.type} {getattr(given, 'value', '')}, for which Python has no exact value; "
+            "give a date or datetime from the year 1 to 9999, a time in whole microseconds, a timedelta",
+        ) from error
 
 
 def _time(given: Any) -> Value:

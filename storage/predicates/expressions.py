@@ -7,8 +7,9 @@
              mask        the rows of a batch that match
 
 Logic is that of SQL: a comparison with null is neither true nor false, and only rows for which the whole is true are
-kept. Floats compare by IEEE 754: NaN equals nothing, and a value for a float column is rounded to float. Key bounds may
-include rows that the mask then drops, never the reverse (a property test checks it).
+kept. Floats compare by IEEE 754: NaN equals nothing. As in writes, a double for a float column is rounded to float, and an int
+that a float would change is refused. Key bounds may include rows that the mask then drops, never the reverse (a property test
+checks it).
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
     given: list[Any] = []
     last = len(values) - 1
     try:
-        given += (_unbound(column, value) for value in values)
+        given += map(_unbound, values)
         array = convert.to_array(column, given)
     except (InvalidArgument, *_MALFORMED) as error:
         row = getattr(error, "row", None)
@@ -183,11 +184,10 @@ def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
 _MALFORMED = (ValueError, TypeError, ArithmeticError)
 
 
-def _unbound(column: Column, value: Value) -> Any:
+def _unbound(value: Value) -> Any:
     if value.kind in _BOUND.values():
         raise ValueError("bound to a column of another type")
-    found = python_value(value)
-    return float(found) if column.type == "float" and value.kind in ("int", "bigint") else found
+    return python_value(value)
 
 
 def _data(column: Column, raw: Any) -> Any:

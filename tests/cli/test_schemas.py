@@ -95,6 +95,22 @@ def test_type_names_are_read_back() -> None:
         assert type_name(parse_column(f"c:{text}")) == text
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["a:b", "a,b", "a>b", "x<y", "a b", " a ", "a not null", "list<int>", "(", '"', '"a"', '5" : 6"', "a\\", "\u2028", "größe"],
+)  # fmt: skip
+def test_a_field_of_a_struct_is_shown_with_a_name_that_is_read_back(name: str) -> None:
+    inner = Column(name, "struct", fields=(Column(name, "int64"), Column("z", "string", nullable=False)))
+    column = Column("c", "struct", nullable=False, fields=(inner, Column("n", "int8")))
+    assert parse_column(f"c:{type_name(column)}") == column
+
+
+def test_every_name_of_a_field_can_be_in_quotes() -> None:
+    assert parse_column('c:struct<"x": int8>') == parse_column("c:struct<x: int8>")
+    with pytest.raises(Usage, match="is not JSON"):
+        parse_column(r'c:struct<"a\q": int8>')
+
+
 def test_flags_create_the_same_schema_as_the_python_api() -> None:
     made = spec(
         ["at:timestamp[us,UTC]", "carrier:string", "delay:double:null"],

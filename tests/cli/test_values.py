@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -79,6 +80,61 @@ def test_the_example_in_a_refusal_is_a_value_of_the_column(kind: str, _value: An
         from_text(column(kind), "{?")
     example = refused.value.message.partition("write for example ")[2]
     assert from_text(column(kind), example) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ("double", "1e400"),
+        ("double", "-1e400"),
+        ("float", "1e400"),
+        ("list<double>", "[1e400]"),
+        ("struct<x: double>", '{"x": -1e400}'),
+    ],
+)
+def test_a_number_beyond_every_float_is_refused_instead_of_infinity(kind: str, written: str) -> None:
+    with pytest.raises(Usage, match="is not a value for column 'c'"):
+        from_text(column(kind), written)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "remedy"),
+    [
+        ("struct<x: int64>", '{"x": 1, "x": 2}', "remove one$"),
+        ("map<string, int64>", '{"x": 1, "x": 2}', r"as \[\[\"x\", 1\], \[\"x\", 2\]\]$"),
+        ("list<struct<x: int64>>", '[{"x": 1}, {"x": 1, "x": 1}]', "remove one$"),
+    ],
+)
+def test_an_object_with_a_key_twice_is_refused(kind: str, written: str, remedy: str) -> None:
+    with pytest.raises(Usage, match=f"for column 'c' of type .* has the key 'x' twice; .*{remedy}"):
+        from_text(column(kind), written)
+    pairs_of_map = from_text(column("map<string, int64>"), '[["x", 1], ["x", 2]]')
+    assert pairs_of_map == [("x", 1), ("x", 2)]
+
+
+@pytest.mark.parametrize(
+    ("written", "offsets"),
+    [
+        ("2020-03-29T02:30", ("+01:00", "+02:00")),  # skipped: 02:00 is followed by 03:00
+        ("2020-10-25T02:30", ("+02:00", "+01:00")),  # at the end of the summer it is there twice
+    ],
+)
+def test_a_timestamp_that_its_zone_skips_or_has_twice_needs_an_offset(
+    written: str, offsets: tuple[str, str]
+) -> None:
+    zoned = column("timestamp[us,Europe/Zurich]")
+    first, second = (f"{written}:00{offset}" for offset in offsets)
+    with pytest.raises(Usage, match=re.escape(f"write it with an offset, as {first} or {second}")):
+        from_text(zoned, written)
+    assert from_text(zoned, first).isoformat() == first
+    assert from_text(zoned, "2020-03-29T03:00").isoformat() == "2020-03-29T03:00:00+02:00"
+    assert from_text(column("timestamp[us]"), written).isoformat() == f"{written}:00"
+
+
+@pytest.mark.parametrize("written", ["inf", "-inf", "Infinity", "+INF"])
+def test_infinity_is_written_as_a_word(written: str) -> None:
+    assert from_text(column("double"), written) == float(written)
+    assert from_text(column("list<double>"), f'["{written}"]') == [float(written)]
 
 
 @pytest.mark.parametrize(

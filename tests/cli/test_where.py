@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
@@ -66,6 +67,15 @@ def means(expression: expressions.Expression) -> expressions.Expression:
         ("raw == b'ab'", col("raw") == b"ab"),
         ('col("tail num") == "N1"', col("tail num") == "N1"),
         ("origin ==\n'JFK'", col("origin") == "JFK"),
+        ("\r\n  origin == 'JFK'\n", col("origin") == "JFK"),
+        ("cancelled # or not\n and distance > 5", (col("cancelled") == True) & (col("distance") > 5)),  # noqa: E712
+        ("origin == '#1' # it's", col("origin") == "#1"),
+        ("origin == 'a\\nb'", col("origin") == "a\nb"),
+        ("origin == 'a\u2028b'", col("origin") == "a\u2028b"),
+        ("origin == 'a\x85b'", col("origin") == "a\x85b"),
+        ("origin == 'a\x0cb'", col("origin") == "a\x0cb"),
+        ("speed < 'inf'", col("speed") < float("inf")),
+        ("speed > '-Infinity'", col("speed") > float("-inf")),
     ],
 )
 def test_a_condition_means_what_the_same_python_expression_means(
@@ -102,6 +112,8 @@ def test_a_time_without_an_offset_is_read_in_the_zone_of_its_column() -> None:
         ("origin.x == 'a'", "origin.x", "a comparison needs a column"),
         ("'größe' == 'ß' or orgin == 'JFK'", "'größe'", "a comparison needs a column"),
         ("origin == 'ß' or orgin == 'JFK'", "orgin", "did you mean"),
+        ("speed > 1e400", "1e400", "write 'inf' or '-inf'"),
+        ("speed == 'fast'", "'fast'", "without quotes"),
     ],
 )
 def test_a_mistake_is_shown_with_a_caret_under_its_place(text: str, place: str, words: str) -> None:
@@ -130,6 +142,31 @@ def test_a_mistake_is_shown_with_a_caret_under_its_place(text: str, place: str, 
 def test_an_unreadable_condition_is_refused_with_a_hint(text: str, words: str) -> None:
     with pytest.raises(Usage, match=words):
         parse(text, SCHEMA)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("quote", ["'", '"', "'''", '"""'])
+def test_a_line_end_in_quotes_is_refused_instead_of_changed(quote: str, end: str) -> None:
+    with pytest.raises(Usage, match=r"write \\n for a line end"):
+        parse(f"distance > 5 and\n origin != {quote}it\\{quote[0]}s{end}b{quote}", SCHEMA)
+
+
+ODD = ["class", "None", "null", "a-b", "2x", "tail num", "from", "ﬁ", "fi", "µ"]
+ODD_SCHEMA = TableSchema.from_arrow(pa.schema([pa.field(name, pa.int64()) for name in ODD]), ["class"])
+
+
+@pytest.mark.parametrize("name", ODD[:7])
+@pytest.mark.parametrize("text", ["{} == 1", "fi > 5 and not {} == 1"])
+def test_a_column_whose_name_is_no_plain_word_is_refused_with_its_form(text: str, name: str) -> None:
+    with pytest.raises(Usage, match=re.escape(f'write col("{name}") for column')):
+        parse(text.format(name), ODD_SCHEMA)
+    written = parse(text.format(f'col("{name}")'), ODD_SCHEMA)
+    assert name in expressions.columns(written)
+
+
+@pytest.mark.parametrize("name", ODD[7:])
+def test_a_column_is_the_one_whose_name_is_written_and_no_normal_form_of_it(name: str) -> None:
+    assert parse(f"{name} == 1", ODD_SCHEMA) == expressions.bind(col(name) == 1, ODD_SCHEMA)
 
 
 def test_a_mistake_late_in_a_long_condition_is_shown() -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+import enum
 import sys
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from http import HTTPStatus
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -100,6 +105,91 @@ def test_another_librarys_name_of_an_operator_is_refused_with_eblas(other: str, 
     with pytest.raises(AttributeError, match=f"a column has no '{other}'.*{hint}"):
         getattr(ebla.col("name"), other)
     assert copy.deepcopy(ebla.col("name")).name == "name"
+
+
+class Color(str, enum.Enum):
+    RED = "red"
+
+
+class Price(Decimal, enum.Enum):
+    LOW = "1.5"
+
+
+class Ratio(float, enum.Enum):
+    HALF = 0.5
+
+
+class Mark(bytes, enum.Enum):
+    FIRST = b"\x01"
+
+
+class Day(date, enum.Enum):
+    FIRST = (2020, 1, 2)
+
+
+class Opening(time, enum.Enum):
+    EARLY = (5, 30)
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        (HTTPStatus.OK, 200),
+        (Color.RED, "red"),
+        (Price.LOW, Decimal("1.5")),
+        (Ratio.HALF, 0.5),
+        (Mark.FIRST, b"\x01"),
+        (Day.FIRST, date(2020, 1, 2)),
+        (Opening.EARLY, time(5, 30)),
+    ],
+)
+def test_a_member_of_an_enum_in_a_condition_is_its_value(given: Any, plain: Any) -> None:
+    column = ebla.col("x")
+    assert repr(column == given) == repr(column == plain)
+    assert repr(column != given) == repr(column != plain)
+    assert repr(column.is_in([given])) == repr(column.is_in([plain]))
+    if isinstance(plain, (str, bytes)):
+        assert repr(column.starts_with(given)) == repr(column.starts_with(plain))
+
+
+def test_a_member_of_an_enum_names_the_column_that_is_its_value() -> None:
+    made = ebla.col(Color.RED) == "a"
+    assert repr(made) == "col('red') == 'a'"
+    schema = TableSchema.from_arrow(pa.schema([("red", pa.string())]), ["red"])
+    assert bind(made, schema) == bind(ebla.col("red") == "a", schema)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pa.scalar(1, pa.time64("ns")),
+        pa.array([1], pa.time64("ns")).dictionary_encode()[0],
+        pa.scalar(86_400_001, pa.date64()),
+        pa.scalar(2**62, pa.timestamp("us")),
+        pa.scalar(2**62, pa.timestamp("us", "UTC")),
+        pa.scalar(2**62, pa.duration("s")),
+        pa.scalar(2**31 - 1, pa.date32()),
+    ],
+)
+def test_an_arrow_scalar_for_which_python_has_no_value_is_refused_with_its_column(given: pa.Scalar) -> None:
+    with pytest.raises(ebla.InvalidArgument, match=r"'at' cannot be compared with the .* no exact value"):
+        ebla.col("at") == given  # noqa: B015  the comparison itself is refused
+    with pytest.raises(ebla.InvalidArgument, match="no exact value"):
+        ebla.col("at").is_in([given])
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        (pa.scalar(1000, pa.time64("ns")), time(0, 0, 0, 1)),
+        (pa.scalar(86_400_000, pa.date64()), date(1970, 1, 2)),
+        (pa.scalar(1, pa.timestamp("s", "UTC")), datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)),
+        (pa.scalar(1, pa.duration("s")), timedelta(seconds=1)),
+        (pa.scalar("a", pa.dictionary(pa.int8(), pa.string())), "a"),
+    ],
+)
+def test_an_arrow_scalar_in_a_condition_is_its_python_value(given: pa.Scalar, plain: Any) -> None:
+    assert repr(ebla.col("at") == given) == repr(ebla.col("at") == plain)
 
 
 @on_table(1)

@@ -250,10 +250,10 @@ def test_binding_turns_values_into_the_columns_types_and_is_done_once() -> None:
     assert columns(bound) == columns(predicate) == ["at", "local", "day", "money", "ratio", "n"]
 
 
-def test_a_condition_rounds_an_int_to_a_float_column_as_it_rounds_a_double() -> None:
-    bound = bind((col("ratio") >= 2**24 + 1) & col("ratio").is_in([2**64 - 1]), TABLE)
+def test_a_condition_takes_an_int_for_a_float_column_if_the_column_holds_it_exactly() -> None:
+    bound = bind((col("ratio") >= 2**24) & col("ratio").is_in([2**64, 0.1]), TABLE)
     first, second = bound.parts  # type: ignore[attr-defined]
-    assert [first.value.data, second.values[0].data] == [2.0**24, 2.0**64]
+    assert [first.value.data, *(value.data for value in second.values)] == [2.0**24, 2.0**64, np.float32(0.1)]
 
 
 @pytest.mark.parametrize(
@@ -265,6 +265,8 @@ def test_a_condition_rounds_an_int_to_a_float_column_as_it_rounds_a_double() -> 
         ("n", 1.5, "an int of 32 bits"),
         ("n", "1", "an int of 32 bits"),
         ("n", True, "an int of 32 bits"),
+        ("ratio", 2**24 + 1, "a float, or an int that 32 bits hold exactly"),
+        ("ratio", 2**64 - 1, "a float, or an int that 32 bits hold exactly"),
         ("host", 1, "a str"),
         ("host", b"a", "a str"),
         ("tail", "a", "bytes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ebla.cli.frame.ui import write_json
 from ebla.cli.tables.scanning import WRITERS
 from ebla.pipelines.sources.check import check, fitting_batches
 from ebla.pipelines.sources.source import open_source
+from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
 from tests.sweeps import examples
 
@@ -106,6 +108,26 @@ def test_an_exported_column_is_fed_back_equal(name: str, format: str, data: st.D
     read = fed_back(table, format)
     # As text: NaN is equal to NaN, and -0.0 is not 0.0.
     assert str(read[name].to_pylist()) == str(table[name].to_pylist())
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+@pytest.mark.parametrize(
+    "far",
+    [
+        pa.array([None, 2**31 - 1], pa.int32()).cast(pa.date32()),
+        pa.array([0, 2_932_897], pa.int32()).cast(pa.date32()),  # the first day of the year 10000
+        pa.array([-(2**62), None], pa.int64()).cast(pa.timestamp("us")),
+        pa.array([2**60, 0], pa.int64()).cast(pa.timestamp("s", "UTC")),
+        pa.array([253_402_300_800_000], pa.int64()).cast(pa.timestamp("ms", "Europe/Berlin")),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_a_time_beyond_the_year_9999_is_refused_with_its_column(far: pa.Array, format: str) -> None:
+    batch = pa.RecordBatch.from_arrays([far], ["at"])
+    write, finish = WRITERS[format](batch.schema, io.BytesIO())
+    with pytest.raises(InvalidArgument, match=r"^column 'at' \("):
+        write(batch)
+    finish()
 
 
 def test_documents_in_json_keep_nan_infinities_and_old_zones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,13 @@
     timestamp[us], timestamp[us,UTC]   time[us]   duration[ms]   decimal(10,2)
     list<string>   map<string, int64>   struct<x: double, y: double not null>
 
-What is inside of <> takes null, unless `not null` follows.
+What is inside of <> takes null, unless `not null` follows. A field whose name has : , < > or other brackets in it, or blanks at its
+ends, is written in quotes, as in JSON: struct<"a:b": double>.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,7 @@ FORMS = (
     *("list<string>", "map<string, int64>", "struct<x: double, y: double>"),
 )
 _UNITS = ("s", "ms", "us", "ns")
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
 
 
 def type_name(column: Column) -> str:
@@ -57,8 +60,15 @@ def type_name(column: Column) -> str:
         case "map":
             return f"map<{type_name(column.fields[0])}, {_inside(column.fields[1])}>"
         case "struct":
-            return f"struct<{', '.join(f'{field.name}: {_inside(field)}' for field in column.fields)}>"
+            return (
+                f"struct<{', '.join(f'{_written(field.name)}: {_inside(field)}' for field in column.fields)}>"
+            )
     return column.type
+
+
+def _written(name: str) -> str:
+    plain = name == name.strip() and name.isprintable() and not re.search(r'^"|[:,<>()\[\]]', name)
+    return name if plain else json.dumps(name, ensure_ascii=False)
 
 
 def _inside(field: Column) -> str:
@@ -119,7 +129,7 @@ def _nested(name: str, kind: str, inside: str) -> dict[str, Any]:
         called, *rest = _divided(part, ":")
         if kind == "struct" and not rest:
             _refuse(name, f"{kind}<{inside}>", kind)
-        called = {"list": "item", "map": ("key", "value")[place % 2]}.get(kind, called.strip())
+        called = {"list": "item", "map": ("key", "value")[place % 2]}.get(kind) or _read(name, called.strip())
         declared = ":".join(rest) if rest else part
         bare = re.sub(r"\s+not\s+null\s*$", "", declared, flags=re.IGNORECASE)
         nullable = bare == declared and not (kind == "map" and place == 0)
@@ -127,13 +137,27 @@ def _nested(name: str, kind: str, inside: str) -> dict[str, Any]:
     return {"type": kind, "fields": tuple(found)}
 
 
+def _read(name: str, called: str) -> str:
+    """The name of a field, of column `name`, as `_written` gives it."""
+    if not _QUOTED.fullmatch(called):
+        return called
+    try:
+        return str(json.loads(called, strict=False))
+    except ValueError as error:
+        raise Usage(f"column {name!r}: the name {called} is not JSON: {error}", column=name) from error
+
+
 def _divided(text: str, separator: str) -> list[str]:
-    """The parts between separators that are in no brackets."""
-    depth, parts = 0, [""]
-    for character in text:
-        depth += (character in "<[(") - (character in ">])")
-        if character == separator and depth == 0:
+    """The parts between separators that are in no brackets and in no name in quotes."""
+    depth, place, before, parts = 0, 0, "", [""]
+    while place < len(text):
+        quoted = _QUOTED.match(text, place) if before in ("", "<", ",") else None  # where a name begins
+        piece = quoted[0] if quoted else text[place]
+        depth += (piece in ("<", "[", "(")) - (piece in (">", "]", ")"))
+        if piece == separator and depth == 0:
             parts.append("")
         else:
-            parts[-1] += character
+            parts[-1] += piece
+        before = piece.strip() or before
+        place += len(piece)
     return parts

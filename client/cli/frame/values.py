@@ -7,8 +7,8 @@
     time        05:30, 05:30:00.25         duration    1h30m, 250ms, -2d, or ISO 8601 such as PT90S
     json        unchanged                  list, struct, map   JSON, as [1, 2] or {"x": 0.5}
 
-A timestamp without an offset is read in the column's own zone. Inside of JSON, texts are read as the values above, and binary is
-base64, as in files of JSON. A value with more digits than its column keeps is refused, except for floats with a point or an
+A timestamp without an offset is read in the column's own zone; one that the zone skips or has twice is refused. Inside of JSON,
+texts are read as the values above, and binary is base64, as in files of JSON. A value with more digits than its column keeps is refused, except for floats with a point or an
 exponent. ebla.show.values makes such texts of values.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
@@ -72,6 +73,8 @@ def _binary(column: Column, text: str) -> bytes:
 
 def _float(column: Column, text: str) -> float:
     value = float(text)
+    if math.isinf(value) and "inf" not in text.lower():
+        raise ValueError(text)
     if re.fullmatch(r"[+-]?\d+", text):
         import numpy
 
@@ -110,8 +113,24 @@ def _with_units(text: str) -> int:
 
 
 def _nested(column: Column, text: str) -> Any:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) == len(pairs):
+            return made
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        kept = (
+            ', or write a map as a list of pairs, as [["x", 1], ["x", 2]]'
+            if "map<" in type_name(column)
+            else ""
+        )
+        raise Usage(
+            f"{text!r} for column {column.name!r} of type {type_name(column)} has the key {twice!r} twice; remove one{kept}",
+            column=column.name,
+        )
+
     try:
-        read = json.loads(text, parse_float=Decimal)
+        read = json.loads(text, parse_float=Decimal, object_pairs_hook=once)
     except RecursionError as error:
         raise ValueError(text) from error
     return _of_json(column, read)
@@ -134,13 +153,24 @@ def _of_json(column: Column, value: Any) -> Any:
         return from_text(column, value)
     if type(value) is int and column.type in ("float", "double"):
         return from_text(column, str(value))
-    return float(value) if isinstance(value, Decimal) and column.type != "decimal" else value
+    if isinstance(value, Decimal) and column.type != "decimal":
+        if math.isinf(float(value)):
+            raise ValueError(value)
+        return float(value)
+    return value
 
 
 def _timestamp(column: Column, text: str) -> datetime:
     read = datetime.fromisoformat(_iso(text))
     if column.zone is not None and read.tzinfo is None:
         read = read.replace(tzinfo=_zone(column.zone))
+        later = read.replace(fold=1)
+        if read.utcoffset() != later.utcoffset():
+            raise Usage(
+                f"{text!r} for column {column.name!r} is a time that {column.zone} skips or has twice, because its clocks are "
+                f"changed; write it with an offset, as {read.isoformat()} or {later.isoformat()}",
+                column=column.name,
+            )
     nanoseconds = _digits(column, text, 9 if column.unit == "ns" else 6)[6:]
     if not nanoseconds:
         return read

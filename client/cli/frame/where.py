@@ -9,13 +9,18 @@ The text has Python's grammar of comparisons; it is parsed and translated, and n
     col("tail num")             a column whose name is not a plain word
 
 Values are 12, 0.5, 'text', True, False; a date, timestamp, time, duration, decimal or binary column takes its value in quotes, as
-ebla.cli.frame.values reads it: `time_hour >= '2013-07-04T12:00'`. A mistake is shown with a caret under its place.
+ebla.cli.frame.values reads it: `time_hour >= '2013-07-04T12:00'`, and a column of floats takes 'inf', '-inf' and 'nan'. A mistake
+is shown with a caret under its place.
 """
 
 from __future__ import annotations
 
 import ast
+import json
+import keyword
+import math
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +36,12 @@ if TYPE_CHECKING:
 
 TEXT_MAX = 20_000
 
+# Texts in quotes, comments and line ends.
+_PARTS = re.compile(
+    r'''"""(?:\\.|[^\\])*?"""|\'{3}(?:\\.|[^\\])*?\'{3}|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\#[^\r\n]*|[\r\n]''',
+    re.DOTALL,
+)
+
 # Each relation, and the equal relation with its sides exchanged.
 _RELATIONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     ast.Eq: (operator.eq, operator.eq),
@@ -45,8 +56,8 @@ _QUOTED = ("string", "binary", "date", "timestamp", "time", "duration", "decimal
 
 def parse(text: str, schema: TableSchema) -> Expression:
     """The condition, bound to the schema. Raises Usage with the place of the mistake."""
-    flat = " ".join(text.splitlines())
-    if not flat.strip():
+    flat = _on_one_line(text)
+    if not flat:
         raise Usage("the condition is empty; write for example \"origin == 'JFK'\"", option="--where")
     if len(flat) > TEXT_MAX:
         raise Usage(f"the condition is longer than {TEXT_MAX:,} characters", option="--where")
@@ -55,11 +66,44 @@ def parse(text: str, schema: TableSchema) -> Expression:
         return _Translator(flat, schema).condition(tree.body)
     except SyntaxError as error:
         at = max(0, (error.offset or 1) - 1)
-        raise _mistake(flat, at, at + 1, _syntax_hint(flat, error)) from None
+        raise _mistake(flat, at, at + 1, _syntax_hint(flat, error) + _odd_names(flat, schema)) from None
     except (RecursionError, MemoryError, ValueError) as error:
         if isinstance(error, InvalidArgument):
             raise
         raise Usage(f"the condition cannot be read: {error}", option="--where") from None
+
+
+def _on_one_line(text: str) -> str:
+    """The text without comments and blanks around it, its line ends as blanks. Texts in quotes stay as they are: a line end there
+    is refused."""
+
+    def plain(found: re.Match[str]) -> str:
+        part = found[0]
+        if part[0] not in "'\"":
+            return " " * len(part)
+        if "\n" in part or "\r" in part:
+            raise _mistake(
+                text.replace("\n", " ").replace("\r", " "),
+                *found.span(),
+                "a text in quotes has no line ends; write \\n for a line end inside of it, \\r for a carriage return",
+            )
+        return part
+
+    return _PARTS.sub(plain, text).strip()
+
+
+def _odd_names(text: str, schema: TableSchema) -> str:
+    """How to write the columns in the text whose names Python reads as something else."""
+    bare = _PARTS.sub(" ", text)
+    odd = [column.name for column in schema.columns if not _is_plain(column.name)]
+    found = [name for name in odd if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", bare)]
+    return "".join(
+        f"; write col({json.dumps(name, ensure_ascii=False)}) for column {name!r}" for name in found[:3]
+    )
+
+
+def _is_plain(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name) and name.lower() != "null"
 
 
 def _syntax_hint(text: str, error: SyntaxError) -> str:
@@ -112,7 +156,10 @@ class _Translator:
             )
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr)):
             raise self._refusal(node, "write and, or instead of &, |")
-        raise self._refusal(node, "this is not a condition; compare a column with a value, as distance > 500")
+        hint = _odd_names(self.text, self.schema)
+        raise self._refusal(
+            node, f"this is not a condition; compare a column with a value, as distance > 500{hint}"
+        )
 
     def _comparisons(self, node: ast.Compare) -> Expression:
         """`a < x <= b` is `a < x and x <= b`."""
@@ -160,13 +207,14 @@ class _Translator:
             return self._column(left), right, False
         if second:
             return self._column(right), left, True
-        raise self._refusal(left, "a comparison needs a column; " + self._columns())
+        hint = _odd_names(self.text, self.schema) or "; " + self._columns()
+        raise self._refusal(left, "a comparison needs a column" + hint)
 
     # -- columns
 
     def _names_column(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
-            return node.id.lower() != "null"
+            return not _is_null(node)
         return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "col"
 
     def _column_of(self, node: ast.expr) -> Column | None:
@@ -174,7 +222,7 @@ class _Translator:
 
     def _column(self, node: ast.expr) -> Column:
         if isinstance(node, ast.Name):
-            name = node.id
+            name = self._source(node)  # node.id is normalised: it has fi for the ligature
         else:
             assert isinstance(node, ast.Call)
             arguments = node.args
@@ -203,6 +251,13 @@ class _Translator:
         value = self._constant(node)
         if column.type in UNORDERED:
             return value  # for bind to refuse
+        if column.type in ("float", "double"):
+            if isinstance(value, str) and _is_unbounded(value):
+                return float(value)
+            if isinstance(value, float) and math.isinf(value):
+                raise self._refusal(
+                    node, "no float is so large; write 'inf' or '-inf' in quotes for infinity"
+                )
         if isinstance(value, str) and column.type not in _QUOTED:
             raise self._refusal(
                 node, f"column {column.name!r} is {type_name(column)}: write the value without quotes"
@@ -210,7 +265,7 @@ class _Translator:
         if isinstance(value, str):
             return self._quoted(column, node, value)
         if column.type == "decimal" and not isinstance(value, (bool, bytes)):
-            exact = (ast.get_source_segment(self.text, node) or "").replace(" ", "")
+            exact = self._source(node).replace(" ", "")
             return self._quoted(column, node, exact)
         if column.type in _QUOTED and not isinstance(value, bytes):
             raise self._refusal(
@@ -243,11 +298,17 @@ class _Translator:
         except InvalidArgument as error:
             raise self._refusal(node, error.message) from None
 
+    def _source(self, node: ast.expr) -> str:
+        return self.bytes[node.col_offset : node.end_col_offset].decode()
+
     def _refusal(self, node: ast.expr, message: str) -> Usage:
         """The refusal with the node's place in characters (ast counts bytes)."""
         start = len(self.bytes[: node.col_offset].decode())
-        stop = len(self.bytes[: node.end_col_offset or node.col_offset + 1].decode())
-        return _mistake(self.text, start, stop, message)
+        return _mistake(self.text, start, start + len(self._source(node)), message)
+
+
+def _is_unbounded(text: str) -> bool:
+    return re.fullmatch(r"[+-]?(inf|infinity|nan)", text, re.IGNORECASE) is not None
 
 
 def _is_null(node: ast.expr) -> bool:

@@ -239,6 +239,9 @@ async def _write(scanned: Scan, chosen: str, file: BinaryIO, progress: Progress)
     return rows
 
 
+_FOUR_DIGITS = (-62_167_219_200, 253_402_300_800)  # the years 0 and 10000, in seconds since 1970
+_IN_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
 Writer = tuple[Callable[[Any], object], Callable[[], object]]
 
 
@@ -271,10 +274,36 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
             arrays[place] = pa.array(
                 [None if value is None else text(value) for value in values], pa.string()
             )
+        for name, array in zip(schema.names, arrays, strict=True):
+            _require_years(name, array)
         arrays = [array.cast(field.type) for array, field in zip(arrays, texts, strict=True)]
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=texts))
 
     return write, writer.close
+
+
+def _require_years(name: str, array: pa.Array) -> None:
+    """Refuse times outside of the years 0 to 9999: Arrow's CSV has texts for them that are no times."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from ebla.storage.errors import invalid_column
+
+    kind = array.type
+    if pa.types.is_date32(kind):
+        units, first, stop = pa.int32(), *(second // 86_400 for second in _FOUR_DIGITS)
+    elif pa.types.is_timestamp(kind):
+        units, first, stop = pa.int64(), *(second * _IN_SECOND[kind.unit] for second in _FOUR_DIGITS)
+    else:
+        return
+    found = pc.min_max(array.cast(units))
+    for value in (found["min"].as_py(), found["max"].as_py()):
+        if value is not None and not first <= value < stop:
+            raise invalid_column(
+                name,
+                f"({kind}) holds {value}, which is outside of the years 0 to 9999 and has no form in CSV; export it as parquet, "
+                "or leave the column out with --columns",
+            )
 
 
 def _json(schema: pa.Schema, file: BinaryIO) -> Writer:
