@@ -1,9 +1,13 @@
-"""Judges the disks of a server: with a full disk it refuses writes and is not healthy; a nearly full disk is a warning."""
+"""Judges the disks of a server: with a full disk it refuses writes and is not healthy, nor is it with one that does not answer;
+a nearly full disk is a warning."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from ebla.health import verdicts as v
 from ebla.wording import size
 
 if TYPE_CHECKING:
@@ -16,11 +20,35 @@ if TYPE_CHECKING:
 LOW_SHARE = 0.05  # of a disk
 LOW_BYTES = 192 << 20
 
+STORE_HUNG_S = 10.0  # a commit of a ledger store takes so long only if its disk hangs, as a flush of a tablet server does
+
 
 def full_disks(state: ServerState) -> str | None:
     """The reason why writes are refused, and the remedy; None if they are not refused."""
     full = [disk for disk in state.disks if disk.path in state.full_disks]
     return f"writes are refused until space is freed: {_left(full)}" if full else None
+
+
+def hung_disks(state: ServerState) -> str | None:
+    """What waits for a disk that does not answer, and the remedy; None if all answer."""
+    if not state.hung_disks:
+        return None
+    disks = f"no answer from the disk of {', '.join(state.hung_disks)}"
+    if any(disk.path in state.hung_disks for disk in state.disks[:1]):  # of its log
+        return f"{disks}; examine it, or stop the server: its replicas are then copied to other hosts"
+    return f"{disks}, so its tablets are not flushed; examine it, or move them with `ebla nodes drain`"
+
+
+def with_hung_disks(stores: tuple[v.StoreHealth, ...], survey: v.Survey) -> tuple[v.StoreHealth, ...]:
+    """The verdicts on ledger stores; those whose disk does not answer are DISK_HUNG."""
+    waited_s = {address: status.commit_waits_s for address, status in v.answered(survey.stores).items()}
+    error = "no answer from its disk: writers use other stores; examine it, or take the host away"
+    return tuple(
+        msgspec.structs.replace(store, status=v.DISK_HUNG, error=error)
+        if waited_s.get(store.address, 0.0) > STORE_HUNG_S
+        else store
+        for store in stores
+    )
 
 
 def low_disks(state: ServerState) -> str:

@@ -41,12 +41,14 @@ CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
 UNAVAILABLE = "UNAVAILABLE"  # of a deployment: no master is active, or no edit can be made durable
 UNWRITABLE, UNREADABLE, DEAD = "UNWRITABLE", "UNREADABLE", "DEAD"  # of tablets, see service.py
 DISK_FULL = "DISK_FULL"  # a server refuses writes, and creates no replica, until there is space
+DISK_HUNG = "DISK_HUNG"  # a disk of a server, or of a ledger store, does not answer
 STATUSES = (
     HEALTHY,
     RECOVERING,
     DEGRADED,
     UNDER_REPLICATED,
     DISK_FULL,
+    DISK_HUNG,
     CONSENSUS_MISMATCH,
     CHECKSUM_MISMATCH,
     UNAVAILABLE,
@@ -248,8 +250,8 @@ def reasons_of_tables(tables: Sequence[TableHealth]) -> list[str]:
 
 
 class ServerHealth(msgspec.Struct, frozen=True):
-    """`status`: HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, NO_LEASE, DISK_LOST or DISK_FULL. `free_bytes`: on the fullest of its
-    disks; `low`: a warning that one of them is nearly full. `set_aside`: the old directory of a server that came back as a
+    """`status`: HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, NO_LEASE, DISK_LOST, DISK_FULL or DISK_HUNG. `free_bytes`: on
+    the fullest of its disks; `low`: a warning that one of them is nearly full. `set_aside`: the old directory of a server that came back as a
     new one, and why; it may be inspected, and deleted."""
 
     address: str
@@ -294,7 +296,7 @@ class JournalHealth(msgspec.Struct, frozen=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True):
-    """A ledger store. `status`: HEALTHY, READ_ONLY, UNREACHABLE, or STOPPED if it does not answer and its host is being decommissioned
+    """A ledger store. `status`: HEALTHY, READ_ONLY, DISK_HUNG, UNREACHABLE, or STOPPED if it does not answer and its host is being decommissioned
     (`leaving`). Without an answer the other fields are None."""
 
     address: str

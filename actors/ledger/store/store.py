@@ -27,6 +27,7 @@ from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.store import records, rules
 from ebla.actors.ledger.store.arrivals import Arrivals
+from ebla.actors.ledger.store.commits import Commits
 from ebla.actors.ledger.store.confirmed import Confirmed
 from ebla.actors.ledger.store.entries import Entries
 from ebla.actors.ledger.store.forgotten import Forgotten
@@ -36,7 +37,7 @@ from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
 from ebla.actors.ledger.store.visits import Visits
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
-from ebla.storage.errors import DiskFailed, DiskFull, EblaError
+from ebla.storage.errors import DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class LedgerStore(Role):
         self._confirmed = Confirmed(world, lambda ledger: self.entries.lac(ledger))
         self._moving = asyncio.Lock()
         self._environment: Environment
+        self._commits: Commits
         self.entries: Entries
         self._visits: Visits
         self._running = False
@@ -74,6 +76,7 @@ class LedgerStore(Role):
         instance = await disk.open_instance(new_id(self.world.random))
         formatted = disk.exists(records.FORMATTED)
         self._environment = await disk.open_environment(records.PATH, records.DATABASES, create=not formatted)
+        self._commits = Commits(self.world, self._environment)
         if not formatted:  # made last: without it nothing was ever acknowledged
             await disk.open_environment(records.FORMATTED, (records.HEADS,), create=True, map_bytes=1 << 20)
         self.heads = records.heads_of(self._environment)
@@ -179,17 +182,10 @@ class LedgerStore(Role):
         if not batch:
             return
         await self.world.faults.here(f"ledger.{what}.before_commit")
-        await self._commit(batch)
+        await self._commits.commit(batch)
         saved = self._saved.get(ledger, head)
         self._saved[ledger] = Head(head.token, saved.fenced or head.fenced, saved.deleted or head.deleted)
         await self.world.faults.here(f"ledger.{what}.after_commit")
-
-    async def _commit(self, changes: Sequence[Change]) -> None:
-        try:
-            await self._environment.commit(changes)
-        except DiskFailed as error:
-            self.world.fail(error)
-            raise
 
     # -- moving entries from the order of arrival to their ledgers
 
@@ -213,7 +209,7 @@ class LedgerStore(Role):
                 return False
             await self.world.faults.here("ledger.move.before_commit")
             try:
-                await self._commit(changes)
+                await self._commits.commit(changes)
             except DiskFull as error:
                 log.warning("%s: entries are moved later: %s", self.world.address, error)
                 return False
@@ -376,7 +372,7 @@ class LedgerStore(Role):
             if not gone or not self._running:
                 return
             try:
-                await self._commit(self._forgotten.changes(gone))
+                await self._commits.commit(self._forgotten.changes(gone))
             except DiskFull:  # the next deletion tries again
                 return
             for ledger in gone:
@@ -390,7 +386,7 @@ class LedgerStore(Role):
         (start, stop), most = records.bounds(ledger), self.options.delete_entries
         while self._running and (keys := self._environment.keys(ENTRIES, start, stop, limit=most)):
             after = keys[-1] + b"\0"
-            await self._commit([DeleteRange(ENTRIES, start, after)])
+            await self._commits.commit([DeleteRange(ENTRIES, start, after)])
             start = after
 
     # -- status ----------------------------------------------------------------------------------------------
@@ -424,6 +420,7 @@ class LedgerStore(Role):
             self.free_bytes,
             self.read_only,
             self._presence.leaving,
+            self._commits.oldest_s,
         )
 
     def validate(self) -> None:

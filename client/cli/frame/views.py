@@ -53,7 +53,7 @@ QUARANTINE_S = 14 * 86_400.0
 def health_line(health: ClusterHealth) -> Text:
     """`HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, with masters and journal nodes if there are several, and ledger stores
     and sessions if there are any: one line, or two."""
-    up = sum(server.status in ("HEALTHY", "DISK_FULL", "NO_LEASE") for server in health.servers)
+    up = sum(server.status in ("HEALTHY", "DISK_FULL", "DISK_HUNG", "NO_LEASE") for server in health.servers)
     others = [
         ([master.status for master in health.masters], "master"),
         ([node.status for node in health.journals], "journal node"),
@@ -96,6 +96,7 @@ NEXT_STEPS = {
     "DEGRADED": "bring it back; `ebla up` starts the roles that do not run",
     "UNDER_REPLICATED": "bring the host back (`ebla up` starts local nodes again), or wait: the tablets heal if there is another host",
     "DISK_FULL": "when there is space, writes resume by themselves",
+    "DISK_HUNG": "examine the disk; a host whose disk does not answer again is replaced as one that is gone",
     "CONSENSUS_MISMATCH": "run `ebla check` again in a few seconds; if it stays, report it",
     "CHECKSUM_MISMATCH": "compare the table with its source (`ebla verify`), and report it",
     "UNAVAILABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile",
