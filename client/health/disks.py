@@ -1,5 +1,5 @@
-"""Judges the disks of a server: with a full disk it refuses writes and is not healthy, nor is it with one that does not answer;
-a nearly full disk is a warning."""
+"""Judges the disks of all roles. With a full disk, or one that does not answer, a role is not healthy; a nearly full disk is a
+warning."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ebla.health import verdicts as v
+from ebla.storage.space import BALLAST_BYTES
 from ebla.wording import size
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # Free space above the server's reserve (its option disk_reserve_bytes), below which writes are soon refused.
 LOW_SHARE = 0.05  # of a disk
 LOW_BYTES = 192 << 20
+FULL_BYTES = BALLAST_BYTES  # with less, a role gives up its ballast: nothing more is stored for certain
 
 STORE_HUNG_S = 10.0  # a commit of a ledger store takes so long only if its disk hangs, as a flush of a tablet server does
 
@@ -53,12 +55,27 @@ def with_hung_disks(stores: tuple[v.StoreHealth, ...], survey: v.Survey) -> tupl
 
 def low_disks(state: ServerState) -> str:
     """A warning, or ""."""
-    low = [
+    low = _left(_low(state.disks, state.disk_reserve_bytes))
+    return f"free space before writes are refused: {low}" if low and not state.full_disks else ""
+
+
+def full_of(disks: Sequence[DiskSpace]) -> str:
+    """What is left on the full disks of a master or a journal node, which keep no reserve; "" if there is space."""
+    return _left([disk for disk in disks if disk.free_bytes < FULL_BYTES])
+
+
+def low_of(disks: Sequence[DiskSpace]) -> str:
+    """A warning about a master or a journal node, or ""."""
+    low = _left(_low(disks, 0))
+    return f"free space before no edit can be stored: {low}" if low and not full_of(disks) else ""
+
+
+def _low(disks: Sequence[DiskSpace], reserve_bytes: int) -> list[DiskSpace]:
+    return [
         disk
-        for disk in state.disks
-        if disk.free_bytes - state.disk_reserve_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)
+        for disk in disks
+        if disk.free_bytes - reserve_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)
     ]
-    return "" if state.full_disks or not low else f"free space before writes are refused: {_left(low)}"
 
 
 def free_bytes(disks: Sequence[DiskSpace]) -> int | None:

@@ -10,7 +10,7 @@ and with the master. The statuses of a tablet, from bad to good:
     CHECKSUM_MISMATCH    replicas hold different rows as of the same log index
     CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
     DISK_HUNG            of a deployment only: it works, but a disk of a server or ledger store does not answer
-    DISK_FULL            of a deployment only: it works, but a server refuses writes for want of space
+    DISK_FULL            of a deployment only: it works, but a server, a master or a journal node stores nothing more
     UNDER_REPLICATED     it works, but one more loss may stop it: a replica failed, is missing or unreachable
     DEGRADED             of a deployment only: its tables are well, but another role is not
     RECOVERING           all replicas are there; one is starting, being copied, catching up, or about to leave

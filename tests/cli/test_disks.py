@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ebla import aio
@@ -9,8 +11,9 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.simulation.loop import run
 from ebla.health.tablets import judge
 from ebla.storage.tablets.tablet_store import path_of
-from tests.cli.stage import HOSTS, ROWS, SERVERS, Cli, LogStage, Stage, start, start_with_logs
+from tests.cli.stage import HOSTS, ROWS, SERVERS, Cli, LogStage, Stage, start, start_group, start_with_logs
 from tests.cli.surveys import replace, report, seen, tablet
+from tests.master.group_stage import GroupStage
 
 LONG_S = 1000.0
 
@@ -49,14 +52,14 @@ async def own_disk_hangs_under_writes(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", [data_disk_hangs, own_disk_hangs_and_idles, own_disk_hangs_under_writes])
-def test_a_deployment_with_a_disk_that_hangs_is_not_healthy(ebla: Cli, fault: object) -> None:
-    checked = ebla("check", prepare=fault)  # type: ignore[arg-type]
+def test_a_deployment_with_a_disk_that_hangs_is_not_healthy(ebla: Cli, fault: Any) -> None:
+    checked = ebla("check", prepare=fault)
     assert checked.status == 1
     assert "DISK_HUNG: 1 table, 2 tablets, 3 of 3 servers up" in checked.text
     remedy = "move them with" if fault is data_disk_hangs else "its replicas are then copied to other hosts"
     assert "no answer from the disk of" in checked.text and remedy in checked.text
     assert "heals by itself" not in checked.text
-    listed = ebla("nodes --json", prepare=fault).json  # type: ignore[arg-type]
+    listed = ebla("nodes --json", prepare=fault).json
     assert sorted(node["status"] for node in listed["nodes"]) == ["DISK_HUNG", "HEALTHY", "HEALTHY"]
 
 
@@ -109,3 +112,55 @@ def test_a_ledger_store_whose_disk_hangs_is_not_healthy(monkeypatch: pytest.Monk
     assert checked.status == 1
     assert "3 of 4 ledger stores" in checked.text
     assert f"ledger-store/{HOSTS[0]} is DISK_HUNG: no answer from its disk" in checked.text
+
+
+# -- masters and journal nodes ---------------------------------------------------------------------------------
+
+
+def full(*addresses: str) -> Any:
+    async def fill(stage: GroupStage) -> None:
+        for address in addresses:
+            stage.cluster.state(address).fill()
+
+    return fill
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(monkeypatch, start_group)
+
+
+def test_idle_journal_nodes_with_full_disks_take_no_edits(group: Cli) -> None:
+    one = group("check", prepare=full("journal/1"))
+    assert one.status == 1
+    assert "DISK_FULL: 0 tables" in one.text and "2 of 3 journal nodes" in one.text
+    assert "journal/1 is DISK_FULL: it takes no edits until space is freed: 0 B of" in one.text
+    assert "next: when there is space, writes resume by themselves" in one.text
+    two = group("check", prepare=full("journal/1", "journal/2"))
+    assert two.status == 1
+    assert "UNAVAILABLE: 0 tables" in two.text
+    assert "1 of 3 journal nodes take edits, no majority" in two.text
+    assert "next: when there is space, writes resume by themselves" in two.text
+
+
+def test_a_standby_without_space_for_a_checkpoint_is_not_healthy(group: Cli) -> None:
+    async def standby_full(stage: GroupStage) -> None:
+        await full(stage.other(stage.serving()[0]))(stage)
+
+    checked = group("check", prepare=standby_full)
+    assert checked.status == 1
+    assert "DISK_FULL: 0 tables" in checked.text and "1 of 2 masters" in checked.text
+    assert "it can make no checkpoint of the catalog, so the journal is not trimmed: 0 B of" in checked.text
+    assert "no standby could take over" not in checked.text, "it has read the journal"
+
+
+def test_nearly_full_disks_of_masters_and_journal_nodes_give_a_warning(group: Cli) -> None:
+    async def nearly_full(stage: GroupStage) -> None:
+        for address in ("master/1", "journal/2"):
+            stage.cluster.state(address).free_bytes = 100 << 20
+
+    checked = group("check", prepare=nearly_full)
+    assert checked.status == 0
+    left = "free space before no edit can be stored: 100 MiB of 1.0 TiB left under /"
+    assert f"warning: master/1: {left}" in checked.text
+    assert f"warning: journal/2: {left}" in checked.text

@@ -82,6 +82,9 @@ def _next(health: ClusterHealth) -> str:
         roles = (health.stores, health.masters, health.journals, health.servers)
         if all(each.status in ("HEALTHY", "STOPPED") for kind in roles for each in kind):
             return "`ebla autorecovery status` shows the repairs, and what they wait for"
+    full = any(node.status == "DISK_FULL" for node in health.journals)
+    if health.status == "UNAVAILABLE" and full and is_served(health.masters):
+        return NEXT_STEPS["DISK_FULL"]
     return NEXT_STEPS[health.status]
 
 
@@ -124,7 +127,10 @@ def reasons(health: ClusterHealth) -> list[str]:
 def warnings(health: ClusterHealth) -> list[str]:
     """Lines for problems that do not make the deployment unhealthy yet."""
     found = [f"warning: cure is frozen {master.frozen}" for master in health.masters if master.frozen]
-    found += [f"warning: {server.address}: {server.low}" for server in health.servers if server.low]
+    low = [(each.address, each.low) for each in health.servers]
+    low += [(each.address, each.low) for each in health.masters]
+    low += [(each.address, each.low) for each in health.journals]
+    found += dict.fromkeys(f"warning: {address}: {warning}" for address, warning in low if warning)
     return [line for warning in found[:REASONS_MAX] for line in _wrapped(warning)]
 
 
