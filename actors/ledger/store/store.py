@@ -55,6 +55,7 @@ class LedgerStore(Role):
         self.free_bytes = 0
         self.counted = Counted()
         self._saved: dict[int, Head] = {}
+        self._with_entries: set[int] = set()
         self._ends: dict[int, int] = {}  # no entry after this one has ever been here
         self._presence = Presence(world, self.options.masters, self._info)
         registry = KeptRegistry(world, self._presence.session)
@@ -84,6 +85,7 @@ class LedgerStore(Role):
         self._forgotten.load(self._environment)
         self._arrivals.load(self._environment)
         self.entries = Entries(self._environment, self._arrivals)
+        self._with_entries = {ledger for ledger in self.heads if self.entries.last(ledger) is not None}
         self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
         self._visits = Visits(self.instance.start)
         await self._look_at_space()
@@ -153,6 +155,7 @@ class LedgerStore(Role):
             self._arrivals.failed(arriving)
             raise
         self._arrivals.arrived(arriving)
+        self._with_entries.add(ledger)
         self._ends[ledger] = max(self._ends.get(ledger, NO_ENTRY), request.entries[-1].entry)
         if self._arrivals.bytes > self.options.arrivals_bytes_max:
             await self._move(self._arrivals.next)
@@ -378,6 +381,7 @@ class LedgerStore(Role):
             for ledger in gone:
                 del self.heads[ledger], self._saved[ledger]
                 self._ends.pop(ledger, None)
+            self._with_entries.difference_update(gone)
             self._confirmed.forget(gone)
 
     async def _delete_entries(self, ledger: int) -> None:
@@ -388,12 +392,19 @@ class LedgerStore(Role):
             after = keys[-1] + b"\0"
             await self._commits.commit([DeleteRange(ENTRIES, start, after)])
             start = after
+        if self.entries.last(ledger) is None:
+            self._with_entries.discard(ledger)
 
     # -- status ----------------------------------------------------------------------------------------------
 
     def ledgers(self) -> list[int]:
         """Those that are not deleted, or whose deletion is not durable yet: a worker must see that it is still to be done."""
         return [ledger for ledger, head in self.heads.items() if not self._saved.get(ledger, head).deleted]
+
+    @property
+    def held(self) -> int:
+        """The number of ledgers with entries here. The head of one whose entries have moved away stays."""
+        return sum(not head.deleted and at in self._with_entries for at, head in self.heads.items())
 
     @rpc
     async def list_ledgers(self, request: m.ListRequest) -> m.ListReply:
@@ -414,7 +425,7 @@ class LedgerStore(Role):
             self.instance.uuid,
             self.instance.seqno,
             self.world.address,
-            len(self.ledgers()),
+            self.held,
             sum(head.fenced for head in self.heads.values()),
             self._environment.size_bytes(),
             self.free_bytes,
