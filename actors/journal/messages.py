@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ebla.actors.figures import Percentiles
+from ebla.storage.space import DiskSpace
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -382,10 +383,11 @@ class JournalStatus(msgspec.Struct, frozen=True):
 
 
 class JournalNodeStatus(msgspec.Struct, frozen=True):
-    """`failed`: journals that are not served because their state is damaged, and why."""
+    """`failed`: journals that are not served because their state is damaged, and why. `disks`: the space of its directory."""
 
     uuid: str
     seqno: int
     address: str
     journals: tuple[JournalStatus, ...]
     failed: dict[str, str] = {}
+    disks: tuple[DiskSpace, ...] = ()

@@ -223,7 +223,8 @@ class ListReply(msgspec.Struct, frozen=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """`ledgers`: with entries here. `read_only`: the store takes no new entries. `leaving`: its host is being decommissioned."""
+    """`ledgers`: with entries here. `read_only`: the store takes no new entries. `leaving`: its host is being decommissioned.
+    `commit_waits_s`: the age of the oldest commit that its disk has not answered."""
 
     uuid: str
     seqno: int
@@ -234,3 +235,4 @@ class StoreStatus(msgspec.Struct, frozen=True):
     free_bytes: int
     read_only: bool
     leaving: bool = False
+    commit_waits_s: float = 0.0

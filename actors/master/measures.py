@@ -15,8 +15,9 @@ from ebla.actors.journal.writer import measures as journal
 from ebla.actors.journal.writer.channel import ChannelStatus
 from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
 from ebla.actors.master.pacifica.appointer import Appointer
-from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay
+from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay, writes_wait
 from ebla.actors.master.server import ActiveMaster
+from ebla.actors.replication.configuration import Peer
 
 ENDING = "ending"
 ALIVE, SILENT = "alive", "silent"
@@ -102,6 +103,12 @@ SERVING: Sheet[ActiveMaster] = Sheet(
         "tablets with a member that is unhealthy, arriving or leaving, or with too few or too many members",
         lambda m: len(m.views.unsettled),
     ),
+    gauge(
+        "master_tablets_unserved",
+        "tablets",
+        "running tablets, in every replication protocol, without a leader that is known and whose server answers",
+        lambda m: _unserved(m),
+    ),
     counter(
         "master_leader_conflicts",
         "reports",
@@ -178,7 +185,7 @@ UNWELL_TABLETS: Sheet[int] = Sheet(
     gauge(
         "master_pacifica_tablets",
         "tablets",
-        f"PacificA tablets that are {UNHEALTHY} (members are missing), {UNWRITABLE} (fewer voters than min_members), "
+        f"PacificA tablets that are {UNHEALTHY} (members are missing), {UNWRITABLE} (fewer healthy voters than min_members), "
         f"{UNREADABLE} (no primary leads) or {DEAD} (and no voter is alive)",
         int,
     ),
@@ -245,13 +252,33 @@ def _serving(master: ActiveMaster) -> Iterator[Figure]:
 
 def _unwell(master: ActiveMaster) -> Iterator[str]:
     """The state of each PacificA tablet that has no primary, or needs another member."""
-    planner, detector = master.appointer.planner, master.appointer.detector
+    planner = master.appointer.planner
     for tablet in dict.fromkeys((*planner.unled, *master.views.unsettled)):
         known = planner.stored(tablet)
         if known is None:
             continue
-        voters = [peer.uuid for peer in known.voters()]
         if tablet in planner.unled:
-            yield UNREADABLE if any(map(detector.lease, voters)) else DEAD
+            yield UNREADABLE if any(_is_alive(master, peer) for peer in known.voters()) else DEAD
         else:
-            yield UNWRITABLE if len(voters) < known.min_members else UNHEALTHY
+            situation = master.views.situation(master.catalog, tablet)
+            yield UNWRITABLE if situation is not None and writes_wait(situation) else UNHEALTHY
+
+
+def _is_alive(master: ActiveMaster, voter: Peer) -> bool:
+    """Whether the voter's server has a lease, or would have one if no operator had suspended it."""
+    if master.appointer.detector.lease(voter.uuid):
+        return True
+    return voter.address in master.catalog.suspended and master.servers.answers(
+        voter.uuid, master.world.now()
+    )
+
+
+def _unserved(master: ActiveMaster) -> int:
+    """The running tablets without a known leader on a server that answers."""
+    live = {server.uuid: None for server in master.servers.alive(master.world.now())}
+    catalog, views = master.catalog, master.views.tablets
+    running = (each for each, record in catalog.tablets.items() if record.state == RUNNING)
+    return sum(
+        (tablet not in views or views[tablet].leader not in live) and tablet not in catalog.ended
+        for tablet in running
+    )

@@ -367,9 +367,9 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 class ServerState(msgspec.Struct, frozen=True):
     """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why. `set_aside`: the directory that was
     set aside to make this one, and why; "" if there is none. `pending`: by tablet, configurations in force here and not known to be
-    committed. `full_disks`: those of `disks` without space for writes: less than `disk_reserve_bytes` is free. `lease_left_s`: for how
-    long the lease of its PacificA replicas is in force; 0 if it has none, and then `lease_refused` is why a master gave none, if
-    one said so."""
+    committed. `full_disks`: those of `disks` without space for writes: less than `disk_reserve_bytes` is free. `hung_disks`: the
+    directories of the disks that do not answer. `lease_left_s`: for how long the lease of its PacificA replicas is in force; 0 if it
+    has none, and then `lease_refused` is why a master gave none, if one said so."""
 
     instance: ServerInstance
     address: str
@@ -386,3 +386,4 @@ class ServerState(msgspec.Struct, frozen=True):
     disk_reserve_bytes: int = 0
     lease_left_s: float = 0.0
     lease_refused: str = ""
+    hung_disks: tuple[str, ...] = ()

@@ -99,6 +99,7 @@ class MasterStatus(msgspec.Struct, frozen=True):
         caught_up: As far as it knows, it could take over now.
         read_error: The error of its last read of the journal, "" if that succeeded.
         frozen: Why the active master repairs nothing, "" if it does.
+        disks: The space of its directory.
     """
 
     instance: ServerInstance
@@ -122,3 +123,4 @@ class MasterStatus(msgspec.Struct, frozen=True):
     caught_up: bool = True
     read_error: str = ""
     frozen: str = ""
+    disks: tuple[DiskSpace, ...] = ()

@@ -42,6 +42,8 @@ class MeasuredServer(Protocol):
     copy_sources: CopySources
     leasing: Leasing
 
+    def hung_disks(self) -> tuple[str, ...]: ...
+
 
 class Now(NamedTuple):
     """The server at this instant, and its running replicas."""
@@ -90,6 +92,12 @@ STATE: Sheet[Now] = Sheet(
         "0/1",
         "writes are refused until there is space",
         lambda now: now.server.rounds.disk_full or now.server.space.full,
+    ),
+    gauge(
+        "tablet_disk_hung",
+        "0/1",
+        "a disk does not answer: what is on it is not written, or not flushed",
+        lambda now: bool(now.server.hung_disks()),
     ),
     gauge(
         "tablet_scans_open",

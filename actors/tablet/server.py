@@ -324,6 +324,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             disk_bytes=self.space.used_bytes,
             disks=tuple(self.space.disks),
             full_disks=self.space.full_disks(met=self.rounds.disk_full),
+            hung_disks=self.hung_disks(),
             disk_reserve_bytes=self.space.reserve_bytes,
             lost_disks=self.world.disk.lost_data_dirs(),
             set_aside="" if aside is None else f"{aside.path} of server {aside.uuid}: {aside.reason}",
@@ -331,6 +332,15 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             lease_left_s=self.leasing.left_s(),
             lease_refused=self.leasing.refusal(),
         )
+
+    def hung_disks(self) -> tuple[str, ...]:
+        """The directories of the disks that hang: a commit there has been waiting for `disk_hung_s`. A full disk answers, and
+        what waits for space does not count."""
+        now, found = self.world.now(), self.maintenance.hung()
+        if max(self.rounds.stalled_s(now), self.identity.stalled_s(now)) > self.options.disk_hung_s:
+            found[self.world.disk.place_of(shared_log.PATH)] = None
+        full = self.space.full_disks(met=self.rounds.disk_full)
+        return tuple(place for place in found if place not in full)
 
     @rpc
     async def flush(self, request: m.FlushRequest) -> m.FlushReply:

@@ -9,5 +9,5 @@ masters.py      judges masters and their journal
 stores.py       judges ledger stores
 ledgers.py      asks for the ledgers that are marked for repair, and judges them
 checksums.py    judges the digests of replicas
-disks.py        judges the disks of servers
+disks.py        judges the disks of all roles
 """

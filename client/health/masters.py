@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebla.health import verdicts as v
+from ebla.health.disks import full_of, low_of
 
 if TYPE_CHECKING:
     from ebla.actors.journal.messages import JournalNodeStatus
@@ -57,7 +58,7 @@ def status_of(masters: tuple[v.MasterHealth, ...], journals: tuple[v.JournalHeal
         return v.UNAVAILABLE
     statuses = [*(master.status for master in masters), *(node.status for node in journals)]
     if _stands_alone(masters) or any(status not in (v.HEALTHY, v.LAGGING) for status in statuses):
-        return v.DEGRADED
+        return v.DISK_FULL if v.DISK_FULL in statuses else v.DEGRADED
     return v.RECOVERING if v.LAGGING in statuses else v.HEALTHY
 
 
@@ -87,7 +88,7 @@ def is_served(masters: tuple[v.MasterHealth, ...]) -> bool:
 def _stands_alone(masters: tuple[v.MasterHealth, ...]) -> bool:
     """Whether there are standbys, but none could take over."""
     standbys = [master for master in masters if master.role != v.ACTIVE]
-    return bool(standbys) and not any(master.status == v.HEALTHY for master in standbys)
+    return bool(standbys) and not any(master.status in (v.HEALTHY, v.DISK_FULL) for master in standbys)
 
 
 def _master(address: str, status: MasterStatus | v.Unanswered, newest: int) -> v.MasterHealth:
@@ -104,7 +105,18 @@ def _master(address: str, status: MasterStatus | v.Unanswered, newest: int) -> v
         return v.MasterHealth(address, v.LAGGING, f"it could not take over: {why}", status.role)
     if (lag := newest - status.edits) > LAG_EDITS_MAX:
         return v.MasterHealth(address, v.LAGGING, f"it is {lag:,} edits behind", status.role)
-    return v.MasterHealth(address, v.HEALTHY, role=status.role, sessions=sessions, frozen=status.frozen)
+    error = ""
+    if full := full_of(status.disks):
+        error = f"it can make no checkpoint of the catalog, so the journal is not trimmed: {full}"
+    return v.MasterHealth(
+        address,
+        v.DISK_FULL if error else v.HEALTHY,
+        error or None,
+        status.role,
+        sessions,
+        frozen=status.frozen,
+        low=low_of(status.disks),
+    )
 
 
 def _node(
@@ -147,6 +159,8 @@ def _node(
             return v.JournalHealth(
                 address, v.REJOINING, "it lost its directory, and counts when it has caught up"
             )
+        if full := full_of(node.disks):
+            return v.JournalHealth(address, v.DISK_FULL, f"it takes no edits until space is freed: {full}")
         if line is not None and line.out_of_sync:
             why = f": {line.error}" if line.error else ""
             return v.JournalHealth(address, v.LAGGING, f"it is left out, and back with the next segment{why}")
@@ -160,4 +174,4 @@ def _node(
             return v.JournalHealth(address, v.LAGGING, f"it is {lag:,} edits behind")
     if line is not None and line.lag_ms > LAG_MS_MAX:
         return v.JournalHealth(address, v.LAGGING, f"it is {line.lag_ms / 1000:.0f} s behind")
-    return v.JournalHealth(address, v.HEALTHY)
+    return v.JournalHealth(address, v.HEALTHY, low=low_of(node.disks))

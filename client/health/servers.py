@@ -10,7 +10,7 @@ import msgspec
 from ebla.actors.messages import UNKNOWN
 from ebla.actors.replication.configuration import PACIFICA
 from ebla.health import verdicts as v
-from ebla.health.disks import free_bytes, full_disks, low_disks
+from ebla.health.disks import free_bytes, full_disks, hung_disks, low_disks
 from ebla.health.service import needs_lease, no_lease
 from ebla.wording import short
 
@@ -75,6 +75,9 @@ def _condition(state: ServerState, listed: ServerStatus | None, survey: v.Survey
     full = full_disks(state)
     if full:
         return v.DISK_FULL, full
+    hung = hung_disks(state)
+    if hung:
+        return v.DISK_HUNG, hung
     wants_lease = survey.active is not None and needs_lease(state) and not (listed and listed.suspended)
     if wants_lease and state.lease_left_s <= 0:
         return v.NO_LEASE, f"its PacificA replicas do not lead: {no_lease(state)}"

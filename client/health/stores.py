@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from ebla.actors.ledger.messages import StoreStatus
 
 
+STORE_HUNG_S = 10.0  # a commit takes so long only if the disk hangs, as a flush of a tablet server does
+
+
 def judge_stores(survey: v.Survey) -> tuple[v.StoreHealth, ...]:
     return tuple(
         _store(address, answer, address in survey.leaving, survey.registered)
@@ -26,7 +29,10 @@ def _store(
         status = v.STOPPED if leaving else v.UNREACHABLE
         return v.StoreHealth(address, status, answer.message, leaving=leaving)
     status, error = v.HEALTHY, None
-    if registered is not None and answer.uuid not in registered:
+    if answer.commit_waits_s > STORE_HUNG_S:
+        status = v.DISK_HUNG
+        error = "no answer from its disk: writers use other stores; examine it, or take the host away"
+    elif registered is not None and answer.uuid not in registered:
         status = v.SILENT
         error = (
             "it answers, but it is not registered with the master: logs are written and repaired without it"

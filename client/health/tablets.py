@@ -9,7 +9,8 @@ and with the master. The statuses of a tablet, from bad to good:
     UNAVAILABLE          of a deployment only: no master is active, or the journal takes no edits
     CHECKSUM_MISMATCH    replicas hold different rows as of the same log index
     CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
-    DISK_FULL            of a deployment only: it works, but a server refuses writes for want of space
+    DISK_HUNG            of a deployment only: it works, but a disk of a server or ledger store does not answer
+    DISK_FULL            of a deployment only: it works, but a server, a master or a journal node stores nothing more
     UNDER_REPLICATED     it works, but one more loss may stop it: a replica failed, is missing or unreachable
     DEGRADED             of a deployment only: its tables are well, but another role is not
     RECOVERING           all replicas are there; one is starting, being copied, catching up, or about to leave
@@ -77,7 +78,8 @@ def may_pass(health: v.ClusterHealth) -> bool:
 
 def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.ClusterHealth:
     """The verdict on everything; with `digests` (by tablet) also on whether replicas have the same rows."""
-    masters, journals, stores = judge_masters(survey), judge_journals(survey), judge_stores(survey)
+    masters, journals = judge_masters(survey), judge_journals(survey)
+    stores = judge_stores(survey)
     addresses = {*survey.slots, *(server.address for server in survey.servers), *survey.states}
     servers = tuple(judge_server(address, survey) for address in sorted(addresses))
     reports = _reports(survey)
@@ -100,8 +102,8 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
         *reasons_of_digests((digests or {}).values()),
     )
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
-    if any(server.status == v.DISK_FULL for server in servers):
-        status = worst([status, v.DISK_FULL])
+    found = [*(server.status for server in servers), *(store.status for store in stores)]
+    status = worst([status, *(each for each in found if each in (v.DISK_FULL, v.DISK_HUNG))])
     if status == v.HEALTHY and reasons:
         status = v.DEGRADED
     return v.ClusterHealth(
@@ -338,6 +340,7 @@ def _problems(
             (v.UNDER_REPLICATED, f"it has {len(voters)} of {count(info.replicas, 'replica')}{stuck}")
         )
     found += [(v.RECOVERING, reason) for reason in _unfinished(replicas, len(voters), info, stuck)]
+    found += _out_of_order(replicas, survey)
     if location.in_doubt:
         found.append((v.UNREADABLE, f"it is in doubt: {location.in_doubt}"))
     lost = lost_service(info, location, replicas, running, leader, survey)
@@ -368,10 +371,22 @@ def _unfinished(replicas: tuple[v.ReplicaHealth, ...], voters: int, info: TableI
             found.append(
                 f"replica at {replica.address} is to go: its server drains{stuck if replica.member != v.NON_VOTER else ''}"
             )
-        if replica.status == v.HEALTHY and replica.health in v.OUT_OF_ORDER:
-            found.append(f"replica at {replica.address} is {replica.health} as its leader sees it")
     if voters > info.replicas:
         found.append(f"it has {voters} voters, {voters - info.replicas} more than its table wants")
+    return found
+
+
+def _out_of_order(replicas: tuple[v.ReplicaHealth, ...], survey: v.Survey) -> list[tuple[str, str]]:
+    """Replicas that run, and that their leader does not find in order: while a disk hangs, that does not pass by itself."""
+    found = []
+    for replica in replicas:
+        if replica.status == v.HEALTHY and replica.health in v.OUT_OF_ORDER:
+            state = survey.states.get(replica.address)
+            hung = state is not None and not isinstance(state, v.Unanswered) and state.hung_disks
+            why = f"replica at {replica.address} is {replica.health} as its leader sees it"
+            found.append(
+                (v.UNDER_REPLICATED if hung else v.RECOVERING, why + (": a disk hangs" if hung else ""))
+            )
     return found
 
 

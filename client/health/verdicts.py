@@ -40,13 +40,15 @@ CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
 CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
 UNAVAILABLE = "UNAVAILABLE"  # of a deployment: no master is active, or no edit can be made durable
 UNWRITABLE, UNREADABLE, DEAD = "UNWRITABLE", "UNREADABLE", "DEAD"  # of tablets, see service.py
-DISK_FULL = "DISK_FULL"  # a server refuses writes, and creates no replica, until there is space
+DISK_FULL = "DISK_FULL"  # a server, a master or a journal node stores nothing more until there is space
+DISK_HUNG = "DISK_HUNG"  # a disk of a server, or of a ledger store, does not answer
 STATUSES = (
     HEALTHY,
     RECOVERING,
     DEGRADED,
     UNDER_REPLICATED,
     DISK_FULL,
+    DISK_HUNG,
     CONSENSUS_MISMATCH,
     CHECKSUM_MISMATCH,
     UNAVAILABLE,
@@ -251,8 +253,8 @@ def reasons_of_tables(tables: Sequence[TableHealth]) -> list[str]:
 
 
 class ServerHealth(msgspec.Struct, frozen=True):
-    """`status`: HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, NO_LEASE, DISK_LOST or DISK_FULL. `free_bytes`: on the fullest of its
-    disks; `low`: a warning that one of them is nearly full. `set_aside`: the old directory of a server that came back as a
+    """`status`: HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, NO_LEASE, DISK_LOST, DISK_FULL or DISK_HUNG. `free_bytes`: on
+    the fullest of its disks; `low`: a warning that one of them is nearly full. `set_aside`: the old directory of a server that came back as a
     new one, and why; it may be inspected, and deleted."""
 
     address: str
@@ -274,7 +276,7 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 class MasterHealth(msgspec.Struct, frozen=True):
     """`frozen`: since when and why the active master cures nothing. `status`: HEALTHY, LAGGING (sessions should have expired some time ago; a standby could not take over now, or is far
-    behind) or UNREACHABLE. `role`: active or standby, None without an answer. `sessions`: of coordination, at the active
+    behind), DISK_FULL or UNREACHABLE. `low`: a warning that its disk is nearly full. `role`: active or standby, None without an answer. `sessions`: of coordination, at the active
     master; `sessions_overdue` of them should have expired."""
 
     address: str
@@ -284,21 +286,23 @@ class MasterHealth(msgspec.Struct, frozen=True):
     sessions: int = 0
     sessions_overdue: int = 0
     frozen: str = ""
+    low: str = ""
 
 
 class JournalHealth(msgspec.Struct, frozen=True):
     """`status`: HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches missing data), FAILED (its data
     is damaged, or another deployment's), MISSING (it has no journal any more), REJOINING (it lost the journal, and counts for
-    no majority yet) or UNREACHABLE."""
+    no majority yet), DISK_FULL or UNREACHABLE. `low`: a warning that its disk is nearly full."""
 
     address: str
     status: str
     error: str | None = None
+    low: str = ""
 
 
 class StoreHealth(msgspec.Struct, frozen=True):
-    """A ledger store. `status`: HEALTHY, READ_ONLY, SILENT, UNREACHABLE, or STOPPED if it does not answer and its host is being decommissioned
-    (`leaving`). Without an answer the other fields are None."""
+    """A ledger store. `status`: HEALTHY, READ_ONLY, DISK_HUNG, SILENT, UNREACHABLE, or STOPPED if it does not answer and its host is
+    being decommissioned (`leaving`). Without an answer the other fields are None."""
 
     address: str
     status: str

@@ -22,6 +22,7 @@ from ebla.health.verdicts import Digests, Unanswered
 from ebla.show import progress
 from ebla.storage.schema import TableSchema
 from tests.cli.stage import HOSTS, ROWS, SERVERS, Cli, Stage
+from tests.source import ROOT
 
 
 async def one_server_down(stage: Stage) -> None:
@@ -140,6 +141,13 @@ def test_the_warning_comes_before_a_larger_reserve_is_reached(ebla: Cli, command
     shown = ebla(command, prepare=larger_reserve)
     left = "free space before writes are refused: 552 GiB of 1.0 TiB left under /"
     assert shown.status == 0 and f"warning: tablet-server/host-a: {left}" in shown.text
+
+
+def test_the_documented_output_of_nodes_has_the_columns_that_it_prints(loaded: Cli) -> None:
+    printed = [*loaded("nodes").lines[0].split(), "REMARK"]  # it is left out while no host has one
+    shown = [page.read_text().split("$ ebla nodes\n")[1:] for page in sorted((ROOT / "docs").glob("*.md"))]
+    documented = [after.splitlines()[0].split() for parts in shown for after in parts]
+    assert documented and all(columns == printed for columns in documented)
 
 
 def test_nodes_shows_free_disk_space(ebla: Cli) -> None:

@@ -233,13 +233,11 @@ async def one_disk_full(stage: GroupStage) -> None:
 def test_a_node_with_a_full_disk_is_not_healthy(several: Cli) -> None:
     checked = several("check --json", prepare=one_disk_full)
     (reason,) = checked.json["reasons"]
-    assert (checked.status, checked.json["status"]) == (1, "RECOVERING")
-    assert reason.startswith(
-        "journal/1 is LAGGING: it is left out, and back with the next segment: DiskFull: "
-    )
+    assert (checked.status, checked.json["status"]) == (1, "DISK_FULL")
+    assert reason.startswith("journal/1 is DISK_FULL: it takes no edits until space is freed: 0 B of")
     shown = several("journal status", prepare=one_disk_full)
-    assert "2 of 3 healthy" in shown.out and "out of sync" in shown.out
-    assert any(line.startswith("  journal/1: ") and "DiskFull: " in line for line in shown.lines)
+    assert "2 of 3 healthy" in shown.out and "DISK_FULL" in shown.out
+    assert "  journal/1: it takes no edits until space is freed: 0 B of 1.0 TiB left under /" in shown.lines
     node = several("journal status --json", prepare=one_disk_full).json["nodes"][1]
     assert node["writer"]["error"].startswith("DiskFull: ")
 

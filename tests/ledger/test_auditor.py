@@ -266,3 +266,59 @@ def test_idle_roles_ask_little() -> None:
         assert more < 6, f"{more} requests per second of two workers and two auditors"
 
     play(scenario)
+
+
+async def known(stage: RepairStage) -> list[str]:
+    return [each.uuid for each in await stage.client.registry.known()]
+
+
+async def lose_directory(stage: RepairStage, name: str) -> str:
+    """Returns the uuid of the old store; another one runs at its address."""
+    old = stage.uuids[name]
+    await stage.lose(name)
+    state = stage.cluster.state(store(name))
+    state.environments.clear()
+    state.uuid, state.seqno = None, 0
+    await stage.restart(name)
+    assert stage.uuids[name] != old
+    return old
+
+
+def test_a_store_that_lost_its_directory_is_forgotten_when_no_ledger_names_it() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(20, "a", "b", "c")
+        await stage.audit()
+        old = await lose_directory(stage, "a")
+
+        async def marked() -> bool:
+            return found.ledger in await marks(stage)
+
+        await stage.until(marked)
+        await asyncio.sleep(90.0)
+        assert old in await known(stage), "its ledger names it: nobody has repaired it"
+        await stage.work()
+
+        async def forgotten() -> bool:
+            return old not in await known(stage)
+
+        await stage.until(forgotten)
+        await stage.judge_whole(found.ledger, data(20))
+
+        async def none_lost() -> bool:
+            return stage.auditor().counted.lost == 0
+
+        await stage.until(none_lost)
+        assert sorted(await known(stage)) == sorted(stage.uuids.values())
+
+    play(scenario)
+
+
+def test_a_lost_store_whose_address_runs_no_other_is_not_forgotten() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        await stage.audit()
+        await stage.lose("d")
+        await asyncio.sleep(200.0)
+        assert stage.uuids["d"] in await known(stage), "its host may return with the directory"
+        assert stage.auditor().counted.lost == 1
+
+    play(scenario)

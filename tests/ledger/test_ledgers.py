@@ -10,7 +10,9 @@ from ebla.actors.errors import Unavailable, WrongServer
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.errors import EntryLost, LedgerClosed, LedgerFenced, RecoveryFailed
 from ebla.actors.ledger.store import records
+from ebla.actors.messages import Empty
 from ebla.storage.errors import DiskFull
+from tests.figures import figures_of
 from tests.ledger.repair_scripts import hook
 from tests.ledger.scripts import SCRIPTS
 from tests.ledger.stage import Scenario, Stage, play
@@ -412,5 +414,30 @@ def test_a_deletion_on_a_full_disk_is_listed_until_it_is_durable_and_ends_when_t
         disk.free()
         await asyncio.sleep(2.0)
         assert list(role.entries.numbers(1)) == []
+
+    play(scenario)
+
+
+def test_a_ledger_whose_entries_have_moved_away_is_not_counted() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        await stage.process().writer(found).add(b"one")
+        uuid, process = found.segments[0].stores[0], stage.process()
+        address = stage.of(uuid)
+
+        async def counted() -> tuple[float, int]:
+            status = await process.stores.call(uuid, "store_status", Empty(), m.StoreStatus, 1.0)
+            return figures_of(stage.role(address))["ledger_ledgers"], status.ledgers
+
+        assert await counted() == (1, 1)
+        await stage.restart(address)
+        assert await counted() == (1, 1)
+        listed = await process.stores.call(uuid, "list_ledgers", m.ListRequest(uuid, -1), m.ListReply, 1.0)
+        request = m.DropRequest(uuid, 1, found.token, listed.ledgers[0].sign)
+        await process.stores.call(uuid, "drop_entries", request, m.Done, 1.0)
+        assert await counted() == (0, 0)
+        assert stage.role(address).ledgers() == [1], "its promise stays"
+        await stage.restart(address)
+        assert await counted() == (0, 0)
 
     play(scenario)

@@ -101,3 +101,13 @@ def test_a_store_that_an_auditor_before_has_audited_does_not_shorten_the_delay_o
     found.on_audited(11.0, ["c"])
     assert found.due_at(11.0) == 65.0 and found.to_audit(64.0) == []
     assert found.to_audit(65.0) == ["c", "d"]
+
+
+def test_an_audited_store_is_gone_for_long_after_the_delay_and_until_it_returns() -> None:
+    found = losses()
+    found.on_stores(10.0, KNOWN, ["a", "b"])
+    assert found.is_due(10.0) and found.long_audited(100.0) == []
+    found.on_audited(10.0, ["c", "d"])
+    assert found.long_audited(69.0) == [] and found.long_audited(70.0) == ["c", "d"]
+    found.on_stores(80.0, KNOWN, ["a", "b", "c"])
+    assert found.long_audited(80.0) == ["d"]

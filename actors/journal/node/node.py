@@ -418,8 +418,9 @@ class JournalNode(Role):
     @rpc
     async def journal_status(self, request: am.Empty) -> m.JournalNodeStatus:
         self._require_running()
+        disks = tuple(await self.world.disk.space())
         found = [status(self.journals[name]) for name in sorted(self.journals)]
         failed = {name: self.failed[name].message for name in sorted(self.failed)}
         return m.JournalNodeStatus(
-            self.instance.uuid, self.instance.seqno, self.world.address, tuple(found), failed
+            self.instance.uuid, self.instance.seqno, self.world.address, tuple(found), failed, disks
         )

@@ -1,4 +1,4 @@
-"""An audit marks every ledger of each lost store, and of each store whose host is being decommissioned. A check of all ledgers asks
+"""A store that lost its directory is forgotten when no ledger names it any more. An audit marks every ledger of each lost store, and of each store whose host is being decommissioned. A check of all ledgers asks
 the stores that run, marks what they lack, and counts the copies of entries. A ledger whose metadata cannot be read is left out, and
 the others are not."""
 
@@ -46,6 +46,28 @@ async def audit(
             await registry.mark(ledger, store, lost=not leaves, again=not leaves)
             counted.marked += 1
     return [store for store in leaving if store in index]
+
+
+async def forget_replaced(registry: KeptRegistry, gone: Container[str]) -> list[str]:
+    """Forget those of the stores that lost their directory: another store runs at the address, and no ledger names the old one. None
+    is forgotten while the metadata of a ledger cannot be read."""
+    taken = dict.fromkeys(store.address for store in await registry.stores())
+    known = await registry.known()
+    left = [store.uuid for store in known if store.uuid in gone and store.address in taken]
+    for ledger in await registry.list() if left else ():
+        try:
+            named = stores_in(await registry.read(ledger))
+        except NotFound:  # deleted meanwhile
+            continue
+        except Corruption:
+            return []
+        left = [store for store in left if store not in named]
+    running = await registry.running()
+    left = [store for store in left if store not in running]
+    for store in left:
+        log.warning("store %s is forgotten: another one has its address, and no ledger names it", store)
+        await registry.forget(store)
+    return left
 
 
 async def check(

@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 RECORD_S = 2.0  # between two records of how long stores have been lost, while a delay runs
+FORGET_S = (
+    60.0  # between two looks whether a store that lost its directory can be forgotten; each reads all ledgers
+)
 SESSION_S = 6.0  # another auditor is elected so long after one that died
 US = 1_000_000
 
@@ -114,6 +117,7 @@ class Term:
         self._audits: Audits
         self._delay_version = self._trigger = 0
         self._recorded_at = 0.0
+        self._forget_at = 0.0
 
     async def run(self) -> None:
         """Returns when the session has ended."""
@@ -164,6 +168,7 @@ class Term:
             if self._losses.is_due(self._world.now()):
                 await self._audit()
                 continue
+            await self._forget_replaced()
             at = self._losses.due_at(self._world.now())
             pending = self._losses.pending(self._world.now())
             wait_s = RECORD_S if pending else self._options.look_s
@@ -216,6 +221,14 @@ class Term:
         self._losses.on_audited(self._world.now(), lost, named)
         if self._trigger != trigger:
             self._losses.on_trigger()
+
+    async def _forget_replaced(self) -> None:
+        now = self._world.now()
+        gone = self._losses.long_audited(now)
+        if gone and now >= self._forget_at and await self._goes_on():
+            self._forget_at = now + FORGET_S
+            if await auditing.forget_replaced(self._registry, gone):
+                self._news.set()
 
     async def _goes_on(self) -> bool:
         return await self._repairs.enabled()

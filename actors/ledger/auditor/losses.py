@@ -81,6 +81,10 @@ class Losses:
         """Stores that are lost, and whose ledgers were marked."""
         return list(self._audited)
 
+    def long_audited(self, now: float) -> list[str]:
+        """Stores whose ledgers were marked, and that are lost for longer than the delay: writers know that they do not run."""
+        return [store for store in self._audited if now >= self.lost[store] + self.delay_s]
+
     def due_at(self, now: float) -> float | None:
         """When the next audit is due; None: nothing is to be audited."""
         if not self.enabled:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.ledger.messages import Entry
-from ebla.actors.ledger.store.records import Head
 
 
 class Counted:
@@ -34,7 +33,7 @@ class MeasuredStore(Protocol):
     free_bytes: int
 
     @property
-    def heads(self) -> Mapping[int, Head]: ...
+    def held(self) -> int: ...
 
 
 STORE: Sheet[MeasuredStore] = Sheet(
@@ -43,7 +42,7 @@ STORE: Sheet[MeasuredStore] = Sheet(
         "ledger_ledgers",
         "ledgers",
         "ledgers with entries on this store",
-        lambda s: sum(not head.deleted for head in s.heads.values()),
+        lambda s: s.held,
     ),
     gauge(
         "ledger_read_only",

@@ -27,6 +27,7 @@ from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.store import records, rules
 from ebla.actors.ledger.store.arrivals import Arrivals
+from ebla.actors.ledger.store.commits import Commits
 from ebla.actors.ledger.store.confirmed import Confirmed
 from ebla.actors.ledger.store.entries import Entries
 from ebla.actors.ledger.store.forgotten import Forgotten
@@ -36,7 +37,7 @@ from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
 from ebla.actors.ledger.store.visits import Visits
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
-from ebla.storage.errors import DiskFailed, DiskFull, EblaError
+from ebla.storage.errors import DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class LedgerStore(Role):
         self.free_bytes = 0
         self.counted = Counted()
         self._saved: dict[int, Head] = {}
+        self._with_entries: set[int] = set()
         self._ends: dict[int, int] = {}  # no entry after this one has ever been here
         self._presence = Presence(world, self.options.masters, self._info)
         registry = KeptRegistry(world, self._presence.session)
@@ -63,6 +65,7 @@ class LedgerStore(Role):
         self._confirmed = Confirmed(world, lambda ledger: self.entries.lac(ledger))
         self._moving = asyncio.Lock()
         self._environment: Environment
+        self._commits: Commits
         self.entries: Entries
         self._visits: Visits
         self._running = False
@@ -74,6 +77,7 @@ class LedgerStore(Role):
         instance = await disk.open_instance(new_id(self.world.random))
         formatted = disk.exists(records.FORMATTED)
         self._environment = await disk.open_environment(records.PATH, records.DATABASES, create=not formatted)
+        self._commits = Commits(self.world, self._environment)
         if not formatted:  # made last: without it nothing was ever acknowledged
             await disk.open_environment(records.FORMATTED, (records.HEADS,), create=True, map_bytes=1 << 20)
         self.heads = records.heads_of(self._environment)
@@ -81,6 +85,7 @@ class LedgerStore(Role):
         self._forgotten.load(self._environment)
         self._arrivals.load(self._environment)
         self.entries = Entries(self._environment, self._arrivals)
+        self._with_entries = {ledger for ledger in self.heads if self.entries.last(ledger) is not None}
         self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
         self._visits = Visits(self.instance.start)
         await self._look_at_space()
@@ -150,6 +155,7 @@ class LedgerStore(Role):
             self._arrivals.failed(arriving)
             raise
         self._arrivals.arrived(arriving)
+        self._with_entries.add(ledger)
         self._ends[ledger] = max(self._ends.get(ledger, NO_ENTRY), request.entries[-1].entry)
         if self._arrivals.bytes > self.options.arrivals_bytes_max:
             await self._move(self._arrivals.next)
@@ -179,17 +185,10 @@ class LedgerStore(Role):
         if not batch:
             return
         await self.world.faults.here(f"ledger.{what}.before_commit")
-        await self._commit(batch)
+        await self._commits.commit(batch)
         saved = self._saved.get(ledger, head)
         self._saved[ledger] = Head(head.token, saved.fenced or head.fenced, saved.deleted or head.deleted)
         await self.world.faults.here(f"ledger.{what}.after_commit")
-
-    async def _commit(self, changes: Sequence[Change]) -> None:
-        try:
-            await self._environment.commit(changes)
-        except DiskFailed as error:
-            self.world.fail(error)
-            raise
 
     # -- moving entries from the order of arrival to their ledgers
 
@@ -213,7 +212,7 @@ class LedgerStore(Role):
                 return False
             await self.world.faults.here("ledger.move.before_commit")
             try:
-                await self._commit(changes)
+                await self._commits.commit(changes)
             except DiskFull as error:
                 log.warning("%s: entries are moved later: %s", self.world.address, error)
                 return False
@@ -376,12 +375,13 @@ class LedgerStore(Role):
             if not gone or not self._running:
                 return
             try:
-                await self._commit(self._forgotten.changes(gone))
+                await self._commits.commit(self._forgotten.changes(gone))
             except DiskFull:  # the next deletion tries again
                 return
             for ledger in gone:
                 del self.heads[ledger], self._saved[ledger]
                 self._ends.pop(ledger, None)
+            self._with_entries.difference_update(gone)
             self._confirmed.forget(gone)
 
     async def _delete_entries(self, ledger: int) -> None:
@@ -390,14 +390,21 @@ class LedgerStore(Role):
         (start, stop), most = records.bounds(ledger), self.options.delete_entries
         while self._running and (keys := self._environment.keys(ENTRIES, start, stop, limit=most)):
             after = keys[-1] + b"\0"
-            await self._commit([DeleteRange(ENTRIES, start, after)])
+            await self._commits.commit([DeleteRange(ENTRIES, start, after)])
             start = after
+        if self.entries.last(ledger) is None:
+            self._with_entries.discard(ledger)
 
     # -- status ----------------------------------------------------------------------------------------------
 
     def ledgers(self) -> list[int]:
         """Those that are not deleted, or whose deletion is not durable yet: a worker must see that it is still to be done."""
         return [ledger for ledger, head in self.heads.items() if not self._saved.get(ledger, head).deleted]
+
+    @property
+    def held(self) -> int:
+        """The number of ledgers with entries here. The head of one whose entries have moved away stays."""
+        return sum(not head.deleted and at in self._with_entries for at, head in self.heads.items())
 
     @rpc
     async def list_ledgers(self, request: m.ListRequest) -> m.ListReply:
@@ -418,12 +425,13 @@ class LedgerStore(Role):
             self.instance.uuid,
             self.instance.seqno,
             self.world.address,
-            len(self.ledgers()),
+            self.held,
             sum(head.fenced for head in self.heads.values()),
             self._environment.size_bytes(),
             self.free_bytes,
             self.read_only,
             self._presence.leaving,
+            self._commits.oldest_s,
         )
 
     def validate(self) -> None:

@@ -280,6 +280,8 @@ class Master(Role):
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
         """Return the status of this master, active or standby."""
+        self._require_running()
+        disks = tuple(await self.world.disk.space())
         active_term = self.active_term
         if active_term is not None and active_term.serves():
             status: m.MasterStatus = await self._serve("status", request)
@@ -290,6 +292,7 @@ class Master(Role):
                 checkpointed=active_term.master.scribe.checkpointed,
                 masters=self.options.masters,
                 journals=self.options.journal.nodes,
+                disks=disks,
             )
         self._require_running()
         return status_of(
@@ -304,6 +307,7 @@ class Master(Role):
             journals=self.options.journal.nodes,
             caught_up=self.standby.caught_up and not self.standby.read_error,
             read_error=self.standby.read_error,
+            disks=disks,
         )
 
     @rpc

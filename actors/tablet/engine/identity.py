@@ -38,6 +38,7 @@ class Identity:
 
     def __post_init__(self) -> None:
         self.refused: OldCopy | None = None
+        self._raising_since: float | None = None
         self._believed = asyncio.Event()
 
     @property
@@ -110,14 +111,20 @@ class Identity:
         await self.world.faults.here("tablet.old_copy.after_mark")
         self.world.fail(error)
 
+    def stalled_s(self, now: float) -> float:
+        """How long a new number has been waiting for its sync; 0 if none waits. So an idle server, too, notices a disk that hangs."""
+        return 0.0 if self._raising_since is None else now - self._raising_since
+
     async def _raise(self) -> None:
         while True:
             await self._believed.wait()
             await self.world.faults.here("tablet.seqno.before_raise")
+            self._raising_since = self.world.now()
             try:
                 seqno = await self.world.disk.raise_seqno(RAISED_BY)
             except DiskFull:
                 seqno = self.instance.seqno
+            self._raising_since = None
             await self.world.faults.here("tablet.seqno.after_raise")
             shown = self.instance.seqno
             assert seqno >= shown, ("an incarnation's number never goes back", seqno, shown)

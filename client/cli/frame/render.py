@@ -26,8 +26,8 @@ _WORDS = {
         *("UNDER_REPLICATED", "TOMBSTONE", "READ_ONLY", "out of sync", "preparing", "starting", "ending"),
     ),
     "red": (
-        *("DISK_FULL", "DISK_LOST", "CONSENSUS_MISMATCH", "CHECKSUM_MISMATCH", "UNAVAILABLE", "UNWRITABLE"),
-        *("UNREADABLE", "DEAD", "NO_LEASE", "UNREACHABLE", "FAILED", "MISSING", "WRONG_SERVER"),
+        *("DISK_FULL", "DISK_HUNG", "DISK_LOST", "CONSENSUS_MISMATCH", "CHECKSUM_MISMATCH", "UNAVAILABLE"),
+        *("UNWRITABLE", "UNREADABLE", "DEAD", "NO_LEASE", "UNREACHABLE", "FAILED", "MISSING", "WRONG_SERVER"),
         *("ended", "failed", "dead"),
     ),
 }

@@ -53,7 +53,7 @@ QUARANTINE_S = 14 * 86_400.0
 def health_line(health: ClusterHealth) -> Text:
     """`HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, with masters and journal nodes if there are several, and ledger stores
     and sessions if there are any: one line, or two."""
-    up = sum(server.status in ("HEALTHY", "DISK_FULL", "NO_LEASE") for server in health.servers)
+    up = sum(server.status in ("HEALTHY", "DISK_FULL", "DISK_HUNG", "NO_LEASE") for server in health.servers)
     others = [
         ([master.status for master in health.masters], "master"),
         ([node.status for node in health.journals], "journal node"),
@@ -82,6 +82,9 @@ def _next(health: ClusterHealth) -> str:
         roles = (health.stores, health.masters, health.journals, health.servers)
         if all(each.status in ("HEALTHY", "STOPPED") for kind in roles for each in kind):
             return "`ebla autorecovery status` shows the repairs, and what they wait for"
+    full = any(node.status == "DISK_FULL" for node in health.journals)
+    if health.status == "UNAVAILABLE" and full and is_served(health.masters):
+        return NEXT_STEPS["DISK_FULL"]
     return NEXT_STEPS[health.status]
 
 
@@ -96,6 +99,7 @@ NEXT_STEPS = {
     "DEGRADED": "bring it back; `ebla up` starts the roles that do not run",
     "UNDER_REPLICATED": "bring the host back (`ebla up` starts local nodes again), or wait: the tablets heal if there is another host",
     "DISK_FULL": "when there is space, writes resume by themselves",
+    "DISK_HUNG": "examine the disk; a host whose disk does not answer again is replaced as one that is gone",
     "CONSENSUS_MISMATCH": "run `ebla check` again in a few seconds; if it stays, report it",
     "CHECKSUM_MISMATCH": "compare the table with its source (`ebla verify`), and report it",
     "UNAVAILABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile",
@@ -125,7 +129,10 @@ def reasons(health: ClusterHealth) -> list[str]:
 def warnings(health: ClusterHealth) -> list[str]:
     """Lines for problems that do not make the deployment unhealthy yet."""
     found = [f"warning: cure is frozen {master.frozen}" for master in health.masters if master.frozen]
-    found += [f"warning: {server.address}: {server.low}" for server in health.servers if server.low]
+    low = [(each.address, each.low) for each in health.servers]
+    low += [(each.address, each.low) for each in health.masters]
+    low += [(each.address, each.low) for each in health.journals]
+    found += dict.fromkeys(f"warning: {address}: {warning}" for address, warning in low if warning)
     return [line for warning in found[:REASONS_MAX] for line in _wrapped(warning)]
 
 
