@@ -57,7 +57,7 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
         elif column.default is not None:
             array = defaults(column, given.rows)
         elif column.nullable or not given.rows:
-            array = pa.nulls(given.rows, column.arrow_type())
+            array = nested.absent(column.arrow_type(), given.rows)
         else:
             raise invalid_column(column.name, f"may not be null and is missing; {given.remedy}")
         if len(array) != given.rows:
@@ -87,7 +87,7 @@ def defaults(column: Column, rows: int) -> pa.Array:
     """The column's default, `rows` times. Raises InvalidArgument if the packed default is invalid."""
     kind, packed = column.arrow_type(), column.default
     if packed is None:
-        return pa.nulls(rows, kind)
+        return nested.absent(kind, rows)
     try:
         if column.variable:
             texts = pa.repeat(pa.scalar(packed, pa.binary()), rows)

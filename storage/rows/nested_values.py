@@ -58,7 +58,7 @@ class Builder:
 
     def _from_arrow(self, array: pa.Array) -> pa.Array:
         if pt.is_null(array.type):
-            return pa.nulls(len(array), self.column.arrow_type())
+            return nested.absent(self.column.arrow_type(), len(array))
         null = nulls(array) if array.null_count else None
         if self.column.type == "struct" and pt.is_struct(array.type):
             return self._struct(array, null)
@@ -86,8 +86,8 @@ class Builder:
             else self._field(field, pa.nulls(len(array)), None, null)
             for field in self.column.fields
         ]
-        mask = None if null is None else pa.array(null)
-        return pa.StructArray.from_arrays(parts, fields=list(self.column.arrow_type()), mask=mask)
+        made = pa.StructArray.from_arrays(parts, fields=list(self.column.arrow_type()))
+        return made if null is None else nested.spread(made.filter(pa.array(~null)), null)
 
     def _runs(self, lengths: Array, parts: Sequence[Any], null: Array | None) -> pa.Array:
         """Lists or maps from the values of all items, or of all keys and all values."""
