@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.storage.arrow_types import column_of
-from ebla.storage.columns import FIELDS_MAX, NESTING_MAX
+from ebla.storage.columns import FIELDS_MAX, NESTING_MAX, check_type
 from ebla.storage.errors import Corruption, InvalidArgument, OverLimit
 from ebla.storage.rows import checksum, nested, python_values
 from ebla.storage.rows.convert import to_array
@@ -381,6 +381,11 @@ def test_nesting_and_fields_are_bounded() -> None:
         with pytest.raises(OverLimit) as raised:
             attempt()
         assert (raised.value.limit, raised.value.column) == (limit, "c")
+    many = tuple(Column("", "int8") for _ in range(FIELDS_MAX + 1))
+    with pytest.raises(
+        OverLimit
+    ):  # before the names are compared with each other, which takes long for many fields
+        check_type(Column("c", "struct", fields=many))
     kind = column_of(pa.field("c", nest(NESTING_MAX)))
     TableSchema((Column("k", "int8", False), kind), ("k",)).validate()
 
