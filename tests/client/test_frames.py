@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import duckdb
+import pandas
 import pyarrow as pa
 import pytest
 
 import ebla
 from ebla.errors import InvalidArgument
 from ebla.read import frames
+from ebla.storage.arrow_types import column_of
+from ebla.storage.rows.convert import to_array
 from tests.client.tables import rich_rows
 
 
@@ -52,3 +56,29 @@ def test_a_duration_that_duckdb_would_change_is_refused(unit: str, value: int) -
         found.to_arrow_table()["took"][0].as_py().nanoseconds
         == {"ns": 1, "s": 10**9, "ms": 10**6}[unit] * 1000
     )
+
+
+TIME = pandas.Timestamp(2020, 1, 1, 12, nanosecond=1)
+SPAN = pandas.Timedelta(5, unit="ns")
+ZONED = TIME.tz_localize("Europe/Zurich")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.struct([("t", pa.timestamp("ns"))]), [{"t": TIME}, None, {"t": None}]),
+        (
+            pa.struct([("d", pa.duration("ns")), ("n", pa.int8())]),
+            [{"d": SPAN, "n": None}, {"d": None, "n": 1}],
+        ),
+        (pa.map_(pa.string(), pa.timestamp("ns", "Europe/Zurich")), [[("a", ZONED), ("b", None)], []]),
+        (pa.map_(pa.duration("ns"), pa.int64()), [[(SPAN, None)]]),
+        (pa.list_(pa.struct([("s", pa.struct([("t", pa.timestamp("ns"))]))])), [[{"s": {"t": TIME}}, None]]),
+    ],
+)
+def test_times_in_nanoseconds_in_structs_and_maps_are_times_in_pandas(
+    kind: pa.DataType, values: list[Any]
+) -> None:
+    frame = frames.pandas_frame(pa.table({"id": range(len(values)), "v": pa.array(values, kind)}))
+    assert frame["v"].tolist() == values
+    assert to_array(column_of(pa.field("v", kind)), frame["v"]).to_pylist() == values
