@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ebla.placement.extras import MissingPackage as MissingPackage
 from ebla.storage.errors import InvalidArgument, invalid_column
-from ebla.storage.rows.python_values import UNREADABLE, inner, plain_values, shown
+from ebla.storage.rows.python_values import UNREADABLE, inner, plain_values, refuse_least, shown
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -28,6 +28,8 @@ def pandas_frame(table: pa.Table) -> PandasFrame:
     import pandas
 
     def convert(part: pa.Table) -> PandasFrame:
+        for plain in _plain(part):
+            refuse_least(plain)
         made: PandasFrame = part.to_pandas(integer_object_nulls=True)
         for name in part.column_names:
             if _has_nanoseconds(part.schema.field(name).type):
