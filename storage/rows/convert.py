@@ -175,7 +175,7 @@ def to_array(column: Column, values: Any) -> pa.Array:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _cast(column, values)
     if getattr(getattr(values, "dtype", None), "char", "") == "g":  # long doubles, which Arrow does not have
-        values = list(np.asarray(values))
+        values = _long_doubles(values)
     elif isinstance(values, np.ndarray) and values.dtype == object:
         values = values.tolist()
     elif hasattr(values, "dtype"):
@@ -191,6 +191,14 @@ def to_array(column: Column, values: Any) -> pa.Array:
     except _REFUSALS as error:
         raise invalid_column(column.name, f": {error}; give values of type {column.arrow_type()}") from error
     return _cast(column, array)
+
+
+def _long_doubles(values: Any) -> list[Any]:
+    """The values of an array or of a pandas column, the missing ones as None."""
+    if isinstance(values, np.ndarray):
+        found: list[Any] = values.tolist()  # None for each that is masked
+        return found
+    return [None if python_values.missing(value) else value for value in values]
 
 
 def raw(column: Column, value: Any) -> Any:
