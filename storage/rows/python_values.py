@@ -233,10 +233,12 @@ def exact_floats(column: Column, values: list[Any]) -> tuple[list[Any], int | No
 
 def times_for_arrow(column: Column, values: Any) -> Any:
     """A NumPy array with its times in a unit that Arrow takes: it refuses hours, reads M8[25s] as seconds, and cuts days to
-    32 bits. Raises OverflowError if a time does not fit."""
+    32 bits. Raises OverflowError if a time does not fit, and ValueError for durations in months or years."""
     if values.dtype.kind not in "mM":
         return values
     unit, count = np.datetime_data(values.dtype)
+    if values.dtype.kind == "m" and unit in ("M", "Y"):
+        raise ValueError(f"{values.dtype} counts months or years, whose lengths are not fixed")
     if column.type == "date" and (unit, count) == ("D", 1):
         if ((values < _DAYS[0]) | (values > _DAYS[1])).any():
             raise OverflowError("a day does not fit into 32 bits")

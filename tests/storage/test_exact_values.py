@@ -407,3 +407,15 @@ def test_a_single_row_and_a_batch_refuse_the_same_integers() -> None:
             codec.encode_row({"k": 1, "v": value}, SEED)
     key, encoded = codec.encode_row({"k": 1, "v": 2**25}, SEED)
     assert codec.decode_row(key, encoded, SEED)["v"] == 2**25
+
+
+@pytest.mark.parametrize("unit", ["M", "Y"])
+def test_durations_of_numpy_in_months_or_years_are_refused(unit: str) -> None:
+    months = np.array([1, 2], f"m8[{unit}]")
+    for kind, values in ((pa.duration("s"), months), (pa.list_(pa.duration("us")), [months, months])):
+        with pytest.raises(
+            InvalidArgument, match="whose lengths are not fixed; give values of type duration"
+        ):
+            convert.to_array(column(kind), values)
+    weeks = convert.to_array(column(pa.duration("s")), np.array([1], "m8[W]"))
+    assert weeks.to_pylist() == [timedelta(weeks=1)]
