@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from ebla.storage.arrow_types import is_list
@@ -185,14 +184,29 @@ def decoded(column: Column, array: pa.Array | pa.ChunkedArray) -> pa.Array:
             _refuse_tensor(column, kind)
             array = array.storage
         elif pt.is_run_end_encoded(kind):
-            array = pc.run_end_decode(array)
+            array = _gathered(column, array.values, _places(array))
         elif pt.is_dictionary(kind):
-            plain = _without_views(kind.value_type)
-            if plain is not None:  # Arrow cannot gather views
-                array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))
-            array = array.dictionary_decode()
+            array = _gathered(column, array.dictionary, array.indices)
         else:
             return array
+
+
+def _places(array: pa.RunEndEncodedArray) -> pa.Array:
+    """For each row, the place of its value among the values of the runs."""
+    ends = np.clip(array.run_ends.to_numpy().astype(np.int64) - array.offset, 0, len(array))
+    return pa.array(np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)))
+
+
+def _gathered(column: Column, values: pa.Array, places: pa.Array) -> pa.Array:
+    values = decoded(column, values)
+    plain = _without_views(values.type)  # Arrow cannot gather views
+    try:
+        return (values if plain is None else values.cast(plain)).take(places)
+    except pa.ArrowException as error:
+        raise invalid_column(
+            column.name,
+            f"has encoded values of {values.type} that Arrow cannot decode: {error}; send them as plain values",
+        ) from error
 
 
 def _refuse_tensor(column: Column, kind: Any) -> None:
