@@ -255,6 +255,8 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
             array = _exact_cast(array, kind)
         except _REFUSALS as error:
             bad = _first_bad(len(array), lambda start, stop: _exact_cast(array[start:stop], kind))
+            if given is None:
+                _refuse_finer(column, array, bad)
             _refuse(column, array if given is None else given, bad, error)
         if pt.is_floating(source) and pt.is_integer(kind):
             _refuse_rounded(column, source, array)
@@ -266,6 +268,29 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
             rule = "strings must be UTF-8" if column.variable else "a time is within one day"
             raise invalid_column(column.name, f", row {bad}: {error}; {rule}", bad) from error
     return pa.ExtensionArray.from_storage(column.arrow_type(), array) if column.type == "json" else array
+
+
+def _refuse_finer(column: Column, array: pa.Array, row: int) -> None:
+    """Refuse a time that is finer than the column's, with the part that would be lost."""
+    source, kind, one = array.type, column.arrow_type(), array[row : row + 1]
+    if pt.is_date64(source):  # it counts milliseconds
+        unit, step, better = "ms", 86_400_000, pa.timestamp("ms")
+        texts = one.cast(better).cast(pa.string())
+    elif pt.is_time(source) or pt.is_timestamp(source) or pt.is_duration(source):
+        unit, better = source.unit, source
+        step = python_values.NANOSECONDS[str(column.unit)] // python_values.NANOSECONDS[unit]
+        texts = (one.view(pa.timestamp(unit)) if pt.is_timestamp(source) else one).cast(pa.string())
+    else:
+        return
+    lost = one.view(pa.int64() if source.bit_width == 64 else pa.int32())[0].as_py() % max(step, 1)
+    text = texts[0].as_py()
+    if lost and not text.startswith("<"):  # "<value out of range: ...>"
+        suffix = f" {unit}" if pt.is_duration(source) else "Z" if getattr(source, "tz", None) else ""
+        raise invalid_column(
+            column.name,
+            f", row {row}: {text}{suffix} has {lost} {unit} that {kind} would lose; round it first, or use a column of type {better}",
+            row,
+        )
 
 
 _DIGITS = {16: 11, 32: 24, 64: 53}  # of a float, by its bits
@@ -299,7 +324,7 @@ def _durations(column: Column, array: pa.Array) -> pa.Array:
         return pa.nulls(0, column.arrow_type())
     null = nulls(array)
     parts = np.frombuffer(array.buffers()[1], _INTERVAL, len(array), array.offset * 16)
-    unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[str(column.unit)]
+    unit = python_values.NANOSECONDS[str(column.unit)]
     per_day = 86_400 * 10**9 // unit
     days, (whole, rest) = parts["days"].astype(np.int64), np.divmod(parts["nanoseconds"], unit)
     limit = (1 << 62) // per_day

@@ -71,10 +71,10 @@ _TIME_EXAMPLES = {
 }
 _CLOCK_EXAMPLES = {"s": "12, 30, 15", "ms": "12, 30, 15, 250000", "us": "12, 30", "ns": "12, 30"}
 _SPAN_EXAMPLES = {"s": "hours=1", "ms": "milliseconds=250", "us": "hours=1", "ns": "hours=1"}
-_NANOSECONDS = pa.time64("ns")
 _MICROSECOND = timedelta(microseconds=1)
 LEAST = -1 << 63  # NumPy's NaT
 SHOWN_MAX = 100
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # in a unit
 _INTEGERS = (int, np.integer)
 _SINGLE = struct.Struct("<f")
 _DAYS = np.datetime64(-1 << 31, "D"), np.datetime64((1 << 31) - 1, "D")  # the first and last of date32
@@ -178,7 +178,7 @@ def first_unfit_time(column: Column, values: Sequence[Any]) -> int | None:
 
 def exact_durations(column: Column, values: Sequence[Any]) -> tuple[list[int | None], int | None]:
     """The values in the column's unit, of which Arrow has more than microseconds, and the place of the first misfit."""
-    unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[str(column.unit)]
+    unit = NANOSECONDS[str(column.unit)]
     made: list[int | None] = []
     for place, value in enumerate(values):
         if value is None:
@@ -319,7 +319,7 @@ def _refuse_unreadable(array: pa.Array | pa.ChunkedArray) -> None:
     the least of 64 bits in nanoseconds for pandas.NaT."""
     for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
         for part in inner(chunk):
-            if part.type == _NANOSECONDS:
+            if part.type == pa.time64("ns"):
                 part.cast(pa.time64("us"))
             elif getattr(part.type, "unit", "") == "ns":
                 refuse_least(part)
