@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ebla.placement.extras import MissingPackage as MissingPackage
 from ebla.storage.errors import InvalidArgument, invalid_column
-from ebla.storage.rows.python_values import UNREADABLE, inner, shown
+from ebla.storage.rows.python_values import UNREADABLE, inner, plain_values, refuse_least, shown
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -28,7 +28,13 @@ def pandas_frame(table: pa.Table) -> PandasFrame:
     import pandas
 
     def convert(part: pa.Table) -> PandasFrame:
+        for plain in _plain(part):
+            refuse_least(plain)
         made: PandasFrame = part.to_pandas(integer_object_nulls=True)
+        for name in part.column_names:
+            if _has_nanoseconds(part.schema.field(name).type):
+                values = plain_values(name, part.column(name))
+                made[name] = pandas.Series(values, made.index, object)
         return made
 
     frame = _checked(table, convert, "pandas", "scan.to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)")
@@ -39,6 +45,16 @@ def pandas_frame(table: pa.Table) -> PandasFrame:
             )
             frame[field.name] = dtype.__from_arrow__(column)
     return frame
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether a struct or map inside of the type holds times in nanoseconds, of which Arrow makes ints for pandas."""
+    inside = [kind.field(place).type for place in range(kind.num_fields)]
+    if pa.types.is_struct(kind) and any(
+        (pa.types.is_timestamp(each) or pa.types.is_duration(each)) and each.unit == "ns" for each in inside
+    ):
+        return True
+    return any(map(_has_nanoseconds, inside))
 
 
 def polars_frame(table: pa.Table) -> PolarsFrame:

@@ -18,6 +18,7 @@ from ebla.actors import messages as m
 from ebla.arguments import check_deadline, check_int, check_text
 from ebla.options import WAIT_S
 from ebla.storage.arrow_types import column_of
+from ebla.storage.columns import check_type
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.alteration import AddColumn, Change, DropColumn, RenameColumn
 from ebla.storage.rows.convert import defaults, pack_default
@@ -44,6 +45,7 @@ class Changes:
                 f"type is a type of Arrow, such as pa.int64(), not {shown(type)}", column=name
             )
         column = column_of(pa.field(name, type, nullable))
+        check_type(column)
         packed = pack_default(column, default)
         self.changes.append(AddColumn(msgspec.structs.replace(column, default=packed)))
         return self

@@ -57,7 +57,7 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
         elif column.default is not None:
             array = defaults(column, given.rows)
         elif column.nullable or not given.rows:
-            array = pa.nulls(given.rows, column.arrow_type())
+            array = nested.absent(column.arrow_type(), given.rows)
         else:
             raise invalid_column(column.name, f"may not be null and is missing; {given.remedy}")
         if len(array) != given.rows:
@@ -87,7 +87,7 @@ def defaults(column: Column, rows: int) -> pa.Array:
     """The column's default, `rows` times. Raises InvalidArgument if the packed default is invalid."""
     kind, packed = column.arrow_type(), column.default
     if packed is None:
-        return pa.nulls(rows, kind)
+        return nested.absent(kind, rows)
     try:
         if column.variable:
             texts = pa.repeat(pa.scalar(packed, pa.binary()), rows)
@@ -175,7 +175,7 @@ def to_array(column: Column, values: Any) -> pa.Array:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _cast(column, values)
     if getattr(getattr(values, "dtype", None), "char", "") == "g":  # long doubles, which Arrow does not have
-        values = list(np.asarray(values))
+        values = _long_doubles(values)
     elif isinstance(values, np.ndarray) and values.dtype == object:
         values = values.tolist()
     elif hasattr(values, "dtype"):
@@ -191,6 +191,14 @@ def to_array(column: Column, values: Any) -> pa.Array:
     except _REFUSALS as error:
         raise invalid_column(column.name, f": {error}; give values of type {column.arrow_type()}") from error
     return _cast(column, array)
+
+
+def _long_doubles(values: Any) -> list[Any]:
+    """The values of an array or of a pandas column, the missing ones as None."""
+    if isinstance(values, np.ndarray):
+        found: list[Any] = values.tolist()  # None for each that is masked
+        return found
+    return [None if python_values.missing(value) else value for value in values]
 
 
 def raw(column: Column, value: Any) -> Any:
@@ -247,6 +255,8 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
             array = _exact_cast(array, kind)
         except _REFUSALS as error:
             bad = _first_bad(len(array), lambda start, stop: _exact_cast(array[start:stop], kind))
+            if given is None:
+                _refuse_finer(column, array, bad)
             _refuse(column, array if given is None else given, bad, error)
         if pt.is_floating(source) and pt.is_integer(kind):
             _refuse_rounded(column, source, array)
@@ -258,6 +268,29 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
             rule = "strings must be UTF-8" if column.variable else "a time is within one day"
             raise invalid_column(column.name, f", row {bad}: {error}; {rule}", bad) from error
     return pa.ExtensionArray.from_storage(column.arrow_type(), array) if column.type == "json" else array
+
+
+def _refuse_finer(column: Column, array: pa.Array, row: int) -> None:
+    """Refuse a time that is finer than the column's, with the part that would be lost."""
+    source, kind, one = array.type, column.arrow_type(), array[row : row + 1]
+    if pt.is_date64(source):  # it counts milliseconds
+        unit, step, better = "ms", 86_400_000, pa.timestamp("ms")
+        texts = one.cast(better).cast(pa.string())
+    elif pt.is_time(source) or pt.is_timestamp(source) or pt.is_duration(source):
+        unit, better = source.unit, source
+        step = python_values.NANOSECONDS[str(column.unit)] // python_values.NANOSECONDS[unit]
+        texts = (one.view(pa.timestamp(unit)) if pt.is_timestamp(source) else one).cast(pa.string())
+    else:
+        return
+    lost = one.view(pa.int64() if source.bit_width == 64 else pa.int32())[0].as_py() % max(step, 1)
+    text = texts[0].as_py()
+    if lost and not text.startswith("<"):  # "<value out of range: ...>"
+        suffix = f" {unit}" if pt.is_duration(source) else "Z" if getattr(source, "tz", None) else ""
+        raise invalid_column(
+            column.name,
+            f", row {row}: {text}{suffix} has {lost} {unit} that {kind} would lose; round it first, or use a column of type {better}",
+            row,
+        )
 
 
 _DIGITS = {16: 11, 32: 24, 64: 53}  # of a float, by its bits
@@ -291,7 +324,7 @@ def _durations(column: Column, array: pa.Array) -> pa.Array:
         return pa.nulls(0, column.arrow_type())
     null = nulls(array)
     parts = np.frombuffer(array.buffers()[1], _INTERVAL, len(array), array.offset * 16)
-    unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[str(column.unit)]
+    unit = python_values.NANOSECONDS[str(column.unit)]
     per_day = 86_400 * 10**9 // unit
     days, (whole, rest) = parts["days"].astype(np.int64), np.divmod(parts["nanoseconds"], unit)
     limit = (1 << 62) // per_day

@@ -123,11 +123,12 @@ class KeyCodec:
     def encode_parts(self, row: Mapping[str, Any]) -> list[bytes]:
         """The key of one row, a part per column."""
         try:
-            return [part(to_raw(row[name])) for name, to_raw, part in self._encoders]
+            get = row.get  # row[name] would make the value of a defaultdict or a Counter
+            return [part(to_raw(get(name))) for name, to_raw, part in self._encoders]
         except InvalidArgument:
             self._refuse_nulls(row)
             raise
-        except (LookupError, struct.error, TypeError, ValueError, OverflowError) as error:
+        except (AttributeError, LookupError, struct.error, TypeError, ValueError, OverflowError) as error:
             self._explain(row)
             raise AssertionError(f"key {row!r} was refused without a reason") from error
 

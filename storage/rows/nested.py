@@ -59,8 +59,38 @@ def from_binary(column: Column, values: pa.BinaryArray, null: Array | None) -> p
 
 
 def spread(valid: pa.Array, null: Array) -> pa.Array:
-    """The array with the values of `valid`, in order, where `null` is false."""
-    return valid.take(pa.array(np.cumsum(~null) - 1, pa.int64(), mask=null))
+    """The array with the values of `valid`, which has no nulls, in order, where `null` is false.
+
+    Under a null struct are blank values: Arrow refuses to cast a null in a field that takes none, or to write it as parquet.
+    """
+    assert not valid.null_count
+    places = np.cumsum(~null) - 1
+    if not pa.types.is_struct(valid.type):
+        return valid.take(pa.array(places, pa.int64(), mask=null))
+    places[null] = len(valid)
+    whole = pa.concat_arrays([valid, _blank(valid.type)]).take(pa.array(places, pa.int64()))
+    parts = [whole.field(place) for place in range(valid.type.num_fields)]
+    return pa.StructArray.from_arrays(parts, fields=list(valid.type), mask=pa.array(null))
+
+
+def absent(kind: pa.DataType, count: int) -> pa.Array:
+    """An array of nulls, as `spread` makes them."""
+    if not pa.types.is_struct(kind):
+        return pa.nulls(count, kind)
+    return spread(pa.array([], kind), np.ones(count, np.bool_))
+
+
+def _blank(kind: pa.DataType) -> pa.Array:
+    """One value: a struct with null in each field that takes it; else empty, or zero."""
+    if pa.types.is_struct(kind):
+        parts = [absent(field.type, 1) if field.nullable else _blank(field.type) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return pa.array([[]], kind)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.array([""], pa.string()).view(kind)
+    width = max(1, kind.bit_width // 8)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(width))])
 
 
 def items(array: pa.Array) -> tuple[Array, list[pa.Array]]:

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from ebla.storage.arrow_types import is_list
@@ -58,7 +57,7 @@ class Builder:
 
     def _from_arrow(self, array: pa.Array) -> pa.Array:
         if pt.is_null(array.type):
-            return pa.nulls(len(array), self.column.arrow_type())
+            return nested.absent(self.column.arrow_type(), len(array))
         null = nulls(array) if array.null_count else None
         if self.column.type == "struct" and pt.is_struct(array.type):
             return self._struct(array, null)
@@ -86,8 +85,8 @@ class Builder:
             else self._field(field, pa.nulls(len(array)), None, null)
             for field in self.column.fields
         ]
-        mask = None if null is None else pa.array(null)
-        return pa.StructArray.from_arrays(parts, fields=list(self.column.arrow_type()), mask=mask)
+        made = pa.StructArray.from_arrays(parts, fields=list(self.column.arrow_type()))
+        return made if null is None else nested.spread(made.filter(pa.array(~null)), null)
 
     def _runs(self, lengths: Array, parts: Sequence[Any], null: Array | None) -> pa.Array:
         """Lists or maps from the values of all items, or of all keys and all values."""
@@ -185,14 +184,29 @@ def decoded(column: Column, array: pa.Array | pa.ChunkedArray) -> pa.Array:
             _refuse_tensor(column, kind)
             array = array.storage
         elif pt.is_run_end_encoded(kind):
-            array = pc.run_end_decode(array)
+            array = _gathered(column, array.values, _places(array))
         elif pt.is_dictionary(kind):
-            plain = _without_views(kind.value_type)
-            if plain is not None:  # Arrow cannot gather views
-                array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))
-            array = array.dictionary_decode()
+            array = _gathered(column, array.dictionary, array.indices)
         else:
             return array
+
+
+def _places(array: pa.RunEndEncodedArray) -> pa.Array:
+    """For each row, the place of its value among the values of the runs."""
+    ends = np.clip(array.run_ends.to_numpy().astype(np.int64) - array.offset, 0, len(array))
+    return pa.array(np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)))
+
+
+def _gathered(column: Column, values: pa.Array, places: pa.Array) -> pa.Array:
+    values = decoded(column, values)
+    plain = _without_views(values.type)  # Arrow cannot gather views
+    try:
+        return (values if plain is None else values.cast(plain)).take(places)
+    except pa.ArrowException as error:
+        raise invalid_column(
+            column.name,
+            f"has encoded values of {values.type} that Arrow cannot decode: {error}; send them as plain values",
+        ) from error
 
 
 def _refuse_tensor(column: Column, kind: Any) -> None:

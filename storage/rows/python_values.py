@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ebla.storage.columns import UNITS, Column
 from ebla.storage.errors import invalid_column
@@ -70,9 +71,10 @@ _TIME_EXAMPLES = {
 }
 _CLOCK_EXAMPLES = {"s": "12, 30, 15", "ms": "12, 30, 15, 250000", "us": "12, 30", "ns": "12, 30"}
 _SPAN_EXAMPLES = {"s": "hours=1", "ms": "milliseconds=250", "us": "hours=1", "ns": "hours=1"}
-_NANOSECONDS = pa.time64("ns")
 _MICROSECOND = timedelta(microseconds=1)
+LEAST = -1 << 63  # NumPy's NaT
 SHOWN_MAX = 100
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # in a unit
 _INTEGERS = (int, np.integer)
 _SINGLE = struct.Struct("<f")
 _DAYS = np.datetime64(-1 << 31, "D"), np.datetime64((1 << 31) - 1, "D")  # the first and last of date32
@@ -176,7 +178,7 @@ def first_unfit_time(column: Column, values: Sequence[Any]) -> int | None:
 
 def exact_durations(column: Column, values: Sequence[Any]) -> tuple[list[int | None], int | None]:
     """The values in the column's unit, of which Arrow has more than microseconds, and the place of the first misfit."""
-    unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[str(column.unit)]
+    unit = NANOSECONDS[str(column.unit)]
     made: list[int | None] = []
     for place, value in enumerate(values):
         if value is None:
@@ -231,10 +233,12 @@ def exact_floats(column: Column, values: list[Any]) -> tuple[list[Any], int | No
 
 def times_for_arrow(column: Column, values: Any) -> Any:
     """A NumPy array with its times in a unit that Arrow takes: it refuses hours, reads M8[25s] as seconds, and cuts days to
-    32 bits. Raises OverflowError if a time does not fit."""
+    32 bits. Raises OverflowError if a time does not fit, and ValueError for durations in months or years."""
     if values.dtype.kind not in "mM":
         return values
     unit, count = np.datetime_data(values.dtype)
+    if values.dtype.kind == "m" and unit in ("M", "Y"):
+        raise ValueError(f"{values.dtype} counts months or years, whose lengths are not fixed")
     if column.type == "date" and (unit, count) == ("D", 1):
         if ((values < _DAYS[0]) | (values > _DAYS[1])).any():
             raise OverflowError("a day does not fit into 32 bits")
@@ -287,7 +291,7 @@ def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as Python values. A value that Python cannot express is refused with its column."""
     try:
         for array in batch.columns:
-            _refuse_nanoseconds(array)
+            _refuse_unreadable(array)
         found: list[dict[str, Any]] = batch.to_pylist()
         return found
     except UNREADABLE:
@@ -299,7 +303,7 @@ def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 def plain_values(name: str, array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The Python values of a column. A value that Python cannot express is refused with the column's name."""
     try:
-        _refuse_nanoseconds(array)
+        _refuse_unreadable(array)
         found: list[Any] = array.to_pylist()
         return found
     except UNREADABLE as error:
@@ -310,12 +314,24 @@ def plain_values(name: str, array: pa.Array | pa.ChunkedArray) -> list[Any]:
         ) from error
 
 
-def _refuse_nanoseconds(array: pa.Array | pa.ChunkedArray) -> None:
-    """Raise ValueError for times of day with nanoseconds: Arrow cuts them off in Python's values."""
+def _refuse_unreadable(array: pa.Array | pa.ChunkedArray) -> None:
+    """Raise ValueError for values that Arrow changes when it makes Python's of them: it cuts nanoseconds off times of day, and takes
+    the least of 64 bits in nanoseconds for pandas.NaT."""
     for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
         for part in inner(chunk):
-            if part.type == _NANOSECONDS:
+            if part.type == pa.time64("ns"):
                 part.cast(pa.time64("us"))
+            elif getattr(part.type, "unit", "") == "ns":
+                refuse_least(part)
+
+
+def refuse_least(array: pa.Array) -> None:
+    """Raise ValueError for the least timestamp or duration of 64 bits: pandas and NumPy take it for a missing value."""
+    kind = array.type
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        least = pc.min(array.view(pa.int64())).as_py()
+        if least == LEAST:
+            raise ValueError(f"{LEAST} {kind.unit}, which pandas takes for a missing value")
 
 
 def inner(array: pa.Array) -> Iterator[pa.Array]:

@@ -113,9 +113,10 @@ class RowCodec:
     def sizes(self, rows: pa.RecordBatch, keys: pa.BinaryArray) -> Array:
         """The encoded size of each row, key included. Raises the error of `encode` for a row that is too large."""
         sizes = ragged.lengths(keys).astype(np.int64) + self.header.tail_bytes
-        for text in self._texts(rows):
+        texts = self._texts(rows)
+        for text in texts:
             sizes += ragged.lengths(text)
-        _check_rows(sizes)
+        self._check_rows(sizes, texts)
         return sizes
 
     def _texts(self, rows: pa.RecordBatch) -> list[pa.BinaryArray]:
@@ -133,7 +134,7 @@ class RowCodec:
         for place, text in enumerate(texts):
             ends = ends + ragged.lengths(text)
             header["ends"][:, place] = ends
-        _check_rows(key_sizes + ends + self.header.tail_bytes)
+        self._check_rows(key_sizes + ends + self.header.tail_bytes, texts)
         header["crc"] = 0
         if self.header.tag:
             header["tag"] = self.header.tag
@@ -151,6 +152,12 @@ class RowCodec:
             found_keys += both[0::2]
             found_values += both[1::2]
         return found_keys, found_values
+
+    def _check_rows(self, sizes: Array, texts: Sequence[pa.BinaryArray]) -> None:
+        if len(sizes) and sizes.max() > ROW_BYTES_MAX:
+            row = int(np.argmax(sizes > ROW_BYTES_MAX))
+            lengths = [int(ragged.lengths(text)[row]) for text in texts]
+            refuse_row(int(sizes[row]), dict(zip(self.header.variable, lengths, strict=True)), row)
 
     # -- batches out -----------------------------------------------------------------------------------------
 
@@ -382,12 +389,6 @@ class RowCodec:
             name: held[name] if name in held else convert.defaults(self.schema.column(name), 1)[0].as_py()
             for name in wanted
         }
-
-
-def _check_rows(sizes: Array) -> None:
-    if len(sizes) and sizes.max() > ROW_BYTES_MAX:
-        row = int(np.argmax(sizes > ROW_BYTES_MAX))
-        refuse_row(int(sizes[row]), row)
 
 
 def _without_columns(rows: int) -> pa.RecordBatch:

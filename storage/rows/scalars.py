@@ -288,6 +288,8 @@ def _from_nanoseconds(column: Column) -> Convert:
     def from_raw(raw: int) -> Any:
         import pandas  # only nanoseconds need it, and it is slow to import
 
+        if raw == python_values.LEAST:  # pandas would make NaT of it
+            raise _beyond(column, raw)
         try:
             if column.type == "duration":
                 return pandas.Timedelta(raw, unit="ns")

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -123,7 +123,9 @@ class SingleRows:
         fields[0] = null_bits.to_bytes(self.header.bitmap_bytes, "little")
         row_bytes = len(key) + end + self.header.tail_bytes
         if row_bytes > ROW_BYTES_MAX:
-            refuse_row(row_bytes, None)
+            ends = fields[self.header.first_end : self.header.first_closed]
+            sizes = (stop - start for start, stop in pairwise((0, *ends)))
+            refuse_row(row_bytes, dict(zip(self.header.variable, sizes, strict=True)), None)
         try:
             pieces.append(self.header.packed.pack(*fields))
         except (struct.error, OverflowError) as error:
@@ -344,11 +346,14 @@ def refuse_absent(name: str, names: Sequence[str]) -> None:
     raise InvalidArgument(f"there is no column {name!r} here{hint}", column=str(name))
 
 
-def refuse_row(row_bytes: int, row: int | None) -> None:
+def refuse_row(row_bytes: int, variable: Mapping[str, int], row: int | None) -> NoReturn:
+    """Refuse a row that is too large; `variable`: the sizes of its texts and nested values."""
     where = "the row" if row is None else f"row {row}"
+    longest = max(variable, key=lambda name: variable[name])
     raise InvalidArgument(
-        f"{where} takes {row_bytes} bytes, over the limit of {ROW_BYTES_MAX}; keep large values in files or in "
-        "Ray's object store, and their names in the table",
+        f"{where} takes {row_bytes} bytes, over the limit of {ROW_BYTES_MAX}, and {variable[longest]} of them are in column "
+        f"{longest!r}; keep large values in files or in Ray's object store, and their names in the table",
+        column=longest,
         row=row,
     )
 

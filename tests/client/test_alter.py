@@ -14,7 +14,9 @@ import ebla
 from ebla import aio
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, RequestReused, TableDropped, TimedOut
 from ebla.options import WriteId, Written
+from ebla.storage.columns import FIELDS_MAX
 from ebla.transport import client
+from ebla.write.alter import Changes
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.toy import HOSTS, address
@@ -170,6 +172,12 @@ async def test_a_refused_alteration_changes_nothing(
         with pytest.raises(InvalidArgument, match=words):
             await change(table.alter().add_column("fine", pa.int8())).apply()
     assert (await table.info()).schema.version == 0
+
+
+def test_a_column_of_an_invalid_type_is_refused_before_it_is_sent() -> None:
+    wide = pa.struct([(f"f{place}", pa.int8()) for place in range(FIELDS_MAX + 1)])
+    with pytest.raises(InvalidArgument, match="more than 300 fields"):
+        Changes("t").add_column("x", wide)
 
 
 @on_real_roles

@@ -11,7 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.convert import to_array
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column
 from tests.storage.test_rows import PLAIN, SEED, joined, schema
@@ -211,3 +213,35 @@ def test_a_single_row_with_a_wrong_column_is_refused_by_name() -> None:
             rows.decode_row(*pair, SEED, columns)
         with pytest.raises(InvalidArgument, match="'x'"):
             rows.decode([pair[0] + pair[1]], SEED, columns)
+
+
+@pytest.mark.parametrize(
+    ("kind", "array", "words"),
+    [
+        (pa.time64("us"), pa.array([0, 5001], pa.time64("ns")), r"00:00:00.000005001 has 1 ns that time64\[us\] would lose"),
+        (pa.time32("s"), pa.array([0, 1500], pa.time32("ms")), r"00:00:01.500 has 500 ms that time32\[s\] would lose"),
+        (
+            pa.date32(),
+            pa.array([0, -1]).view(pa.date64()),
+            r"1969-12-31 23:59:59.999 has 86399999 ms that date32\[day\] would lose; .* of type timestamp\[ms\]",
+        ),
+        (
+            pa.timestamp("us", "Europe/Zurich"),
+            pa.array([0, 1], pa.timestamp("ns", "Europe/Zurich")),
+            r"1970-01-01 00:00:00.000000001Z has 1 ns that .* would lose; .* of type timestamp\[ns, tz=Europe/Zurich\]",
+        ),
+        (pa.duration("s"), pa.array([0, 1500], pa.duration("ms")), r"1500 ms has 500 ms that duration\[s\] would lose"),
+        (pa.timestamp("ns"), pa.array([0, 1 << 60], pa.timestamp("s")), "that Python cannot express"),
+        (pa.date32(), pa.array([0, 1 << 62]).view(pa.date64()), "that Python cannot express"),
+    ],
+)  # fmt: skip
+def test_a_time_of_arrow_that_is_finer_than_its_column_is_refused_with_the_lost_part(
+    kind: pa.DataType, array: pa.Array, words: str
+) -> None:
+    forms = [(kind, array)]
+    if array.type != pa.date64():  # Arrow itself refuses such dates in a list
+        forms.append((pa.list_(kind), pa.ListArray.from_arrays([0, 1, 2], array)))
+    for of, values in forms:
+        with pytest.raises(InvalidArgument, match=rf"row 1: .*{words}") as raised:
+            to_array(column_of(pa.field("v", of)), values)
+        assert (raised.value.column, raised.value.row) == ("v", 1)

@@ -192,6 +192,15 @@ def test_a_long_double_is_taken_if_64_bits_hold_it_exactly(kind: pa.DataType, fo
             convert.to_array(column(kind), make(value))
 
 
+def test_a_masked_long_double_is_null_and_so_is_nan_in_a_column_of_pandas() -> None:
+    given = np.array([1, 2, np.nan], np.longdouble)
+    masked = np.ma.masked_array(given[:2], [False, True])
+    assert convert.to_array(column(pa.float64()), masked).to_pylist() == [1.0, None]
+    matrix = convert.to_array(column(pa.list_(pa.float64())), masked.reshape(1, 2))
+    assert matrix.to_pylist() == [[1.0, None]]
+    assert convert.to_array(column(pa.float64()), pd.Series(given)).to_pylist() == [1.0, 2.0, None]
+
+
 def test_a_long_double_that_would_be_rounded_is_refused_in_a_single_row_and_inside_a_list() -> None:
     with pytest.raises(InvalidArgument, match=r"'v', row 0: .*cast it"):
         convert.raw(column(pa.float64()), THIRD)
@@ -398,3 +407,15 @@ def test_a_single_row_and_a_batch_refuse_the_same_integers() -> None:
             codec.encode_row({"k": 1, "v": value}, SEED)
     key, encoded = codec.encode_row({"k": 1, "v": 2**25}, SEED)
     assert codec.decode_row(key, encoded, SEED)["v"] == 2**25
+
+
+@pytest.mark.parametrize("unit", ["M", "Y"])
+def test_durations_of_numpy_in_months_or_years_are_refused(unit: str) -> None:
+    months = np.array([1, 2], f"m8[{unit}]")
+    for kind, values in ((pa.duration("s"), months), (pa.list_(pa.duration("us")), [months, months])):
+        with pytest.raises(
+            InvalidArgument, match="whose lengths are not fixed; give values of type duration"
+        ):
+            convert.to_array(column(kind), values)
+    weeks = convert.to_array(column(pa.duration("s")), np.array([1], "m8[W]"))
+    assert weeks.to_pylist() == [timedelta(weeks=1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from itertools import pairwise
@@ -194,3 +195,13 @@ def test_a_value_that_does_not_fit_its_key_column_is_refused_by_name(column: Col
 def test_more_bytes_than_32_bit_offsets_hold_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="smaller batches"):
         ragged.check_total(1 << 31)
+
+
+@pytest.mark.parametrize("row", [defaultdict(int, v=5), Counter(v=5), {"v": 5}, {"k": None, "v": 5}])
+def test_a_row_without_its_key_is_refused_in_every_class_of_dict(row: Any) -> None:
+    rows = codec(Column("k", "int64", False), Column("v", "int64"))
+    for attempt in (lambda: rows.encode_row(row, 0), lambda: rows.encode_key(row), lambda: rows.arrow([row])):
+        with pytest.raises(InvalidArgument, match="'k'") as raised:
+            attempt()
+        assert raised.value.column == "k"
+    assert list(row)[-1] == "v", "the row is not changed"

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.storage.arrow_types import column_of
-from ebla.storage.columns import FIELDS_MAX, NESTING_MAX
+from ebla.storage.columns import FIELDS_MAX, NESTING_MAX, check_type
 from ebla.storage.errors import Corruption, InvalidArgument, OverLimit
 from ebla.storage.rows import checksum, nested, python_values
 from ebla.storage.rows.convert import to_array
@@ -228,9 +228,6 @@ def test_extension_types_are_taken_as_their_storage() -> None:
     given = pa.array([b"0" * 16], pa.uuid())
     assert to_array(blob, given).to_pylist() == [b"0" * 16]
     assert to_array(Column("s", "string"), pa.array(["1"], pa.json_())).to_pylist() == ["1"]
-    coded = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.uint32()), pa.array(["x"], pa.string_view()))
-    assert to_array(Column("s", "string"), coded).to_pylist() == ["x", "x"]
-    assert to_array(Column("n", "int8"), pa.RunEndEncodedArray.from_arrays([2], [7])).to_pylist() == [7, 7]
 
 
 UNFIT: list[tuple[str, Any, str]] = [
@@ -285,8 +282,8 @@ def test_a_value_that_does_not_fit_is_refused_with_field_and_row(name: str, valu
         ("point", pa.array([{"x": 1.0, "y": 1}, {"x": 1.0, "y": 300}]), 1, "'point.y', row 1"),
         ("m", pa.array([[("a", 1)], [("b", 10**6)]], pa.map_(pa.string(), pa.int64())), 1, "'m.value', row 1"),
         ("at", pa.array([0, 86_400_000], pa.int32()).view(pa.time32("ms")), 1, "a time is within one day"),
-        ("at", pa.array([0, 1], pa.time64("us")), 1, "is not a time .* in whole ms"),
-        ("took", pa.array([0, 1], pa.duration("ms")), 1, "in whole s;"),
+        ("at", pa.array([0, 1], pa.time64("us")), 1, "has 1 us that time32.ms. would lose"),
+        ("took", pa.array([0, 1], pa.duration("ms")), 1, "1 ms has 1 ms that duration.s. would"),
         ("u", pa.array([0, -1]), 1, "'u', row 1"),
         ("note", pa.array([1, 2]), None, "'note' holds"),
     ],
@@ -381,6 +378,11 @@ def test_nesting_and_fields_are_bounded() -> None:
         with pytest.raises(OverLimit) as raised:
             attempt()
         assert (raised.value.limit, raised.value.column) == (limit, "c")
+    many = tuple(Column("", "int8") for _ in range(FIELDS_MAX + 1))
+    with pytest.raises(
+        OverLimit
+    ):  # before the names are compared with each other, which takes long for many fields
+        check_type(Column("c", "struct", fields=many))
     kind = column_of(pa.field("c", nest(NESTING_MAX)))
     TableSchema((Column("k", "int8", False), kind), ("k",)).validate()
 

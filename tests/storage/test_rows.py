@@ -324,18 +324,21 @@ def test_the_digest_depends_on_the_kind_the_columns_and_the_borders_of_keys_and_
 # -- limits ---------------------------------------------------------------------------------------------------
 
 
-def test_a_row_over_the_limit_is_refused_with_its_number() -> None:
+def test_a_row_over_the_limit_is_refused_with_its_number_and_its_largest_column() -> None:
     rows = RowCodec(PLAIN)
     room = ROW_BYTES_MAX - 8 - rows.header.tail_bytes
     fits, over = {"k": 1, "name": "x" * room}, {"k": 2, "name": "x" * (room + 1)}
     key, value = rows.encode_row(fits, SEED)
     assert len(key) + len(value) == ROW_BYTES_MAX
     assert rows.encode(rows.arrow([fits]), SEED) == ([key], [value])
-    with pytest.raises(InvalidArgument, match="limit") as raised:
-        rows.encode(rows.arrow([fits, over]), SEED)
-    assert raised.value.row == 1
-    with pytest.raises(InvalidArgument, match="limit"):
-        rows.encode_row(over, SEED)
+    words = f"limit of {ROW_BYTES_MAX}, and {room + 1} of them are in column 'name'; keep large values"
+    for row, attempt in (
+        (1, lambda: rows.encode(rows.arrow([fits, over]), SEED)),
+        (None, lambda: rows.encode_row(over, SEED)),
+    ):
+        with pytest.raises(InvalidArgument, match=words) as raised:
+            attempt()
+        assert (raised.value.row, raised.value.column) == (row, "name")
 
 
 def test_a_table_may_consist_of_its_key_only() -> None:
