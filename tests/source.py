@@ -17,15 +17,23 @@ def parsed(path: Path) -> ast.Module:
     Without garbage collection: a collection in the middle of `ast.parse` may let another thread run, one of Ray's for
     instance, and that thread formats a traceback, which parses, too. CPython 3.11 then raises SystemError in both.
     """
+    collected = gc.isenabled()
     gc.disable()
     try:
         return ast.parse(path.read_text())
     finally:
-        gc.enable()
+        if collected:
+            gc.enable()
+
+
+@cache
+def paths() -> tuple[str, ...]:
+    """Every module of the package: its path in the repository."""
+    found = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
+    return tuple(str(path.relative_to(ROOT)) for path in found)
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
     """Every module of the package, by its path in the repository."""
-    paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
-    return {str(path.relative_to(ROOT)): parsed(path) for path in paths}
+    return {path: parsed(ROOT / path) for path in paths()}

@@ -136,7 +136,7 @@ ARROWS = {
 def modules() -> dict[str, str]:
     """The path of every module of the package, by its dotted name."""
     found = {}
-    for path in code.modules():
+    for path in code.paths():
         inside = path.removeprefix("client/").removesuffix(".py").removesuffix("__init__").strip("/")
         found[".".join(("ebla", *inside.split("/"))).rstrip(".")] = path
     return found

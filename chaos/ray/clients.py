@@ -40,9 +40,9 @@ from ebla.chaos.ray import shared
 from ebla.chaos.ray.faults.network import sample
 from ebla.chaos.ray.logs import SharedLog
 from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Reply
-from ebla.chaos.ray.pulse import Pulse
+from ebla.chaos.ray.pulse import PERIOD_S, Pulse
 from ebla.chaos.ray.scenarios import scenario
-from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
+from ebla.chaos.workloads.base import PAUSE_S, Client, NoAnswer, Stage, Workload, judged
 from ebla.deployment import make_client, namespace_of
 from ebla.placement.connection import connect_ray, disconnect_ray
 from ebla.storage.errors import EblaError
@@ -73,13 +73,19 @@ class Clients:
     def __init__(self, order: Order) -> None:
         self.order = order
         asked = scenario(order.scenario)
-        self.stage = Stage(replicas=asked.replicas, replication=asked.replication_of(order.group))
+        self.stage = Stage(
+            replicas=asked.replicas,
+            replication=asked.replication_of(order.group),
+            pause_s=PAUSE_S * order.pauses,
+        )
         self.histories: dict[str, Recorded] = {}
         self.workloads = self._make(order.group)
         if order.group == 1:
-            self.workloads.append(self._recorded(Pulse()))
+            self.workloads.append(self._recorded(Pulse(period_s=PERIOD_S * order.pauses)))
         name = f"{shared.NAME}-{order.group}"
-        self._shared = shared.SharedRegisters(order.group, self._history(name), self._now_s)
+        self._shared = shared.SharedRegisters(
+            order.group, self._history(name), self._now_s, self.stage.pause_s
+        )
         self._threads = ThreadPoolExecutor(order.clients + 1, "shared")
         self._databases: list[ebla.Database] = []
         self._sessions: list[DeploymentClient] = []

@@ -28,8 +28,9 @@ class Pulse(Workload):
 
     name = "pulse"
 
-    def __init__(self, tablets: int = 6) -> None:
+    def __init__(self, tablets: int = 6, period_s: float = PERIOD_S) -> None:
         self.tablets = tablets
+        self.period_s = period_s
 
     async def prepare(self, client: Client) -> None:
         await client.db.create_table(
@@ -60,7 +61,7 @@ class Pulse(Workload):
             call = table.upsert({"tablet": tablet, "n": number}, deadline_s=WRITE_S_MAX)
             with suppress(NoAnswer):
                 await writer.ask("write", tablet, number, call)
-            await client.clock.sleep(PERIOD_S)
+            await client.clock.sleep(self.period_s)
 
     async def _read(self, client: Client, table: aio.Table, tablet: int) -> None:
         call = table.get({"tablet": tablet}, deadline_s=client.deadline_s())

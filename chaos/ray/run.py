@@ -65,7 +65,7 @@ LOG_BYTES_MAX = 1 << 20  # of each log that is kept
 @dataclass(frozen=True)
 class Request:
     """`plan`: None for a plan drawn from the seed. `directory`: for the cluster and its data. `results`: for histories, logs and the
-    report, which are kept."""
+    report, which are kept. `pauses`: how many times longer clients pause between two operations than by default."""
 
     scenario: str
     directory: Path
@@ -76,6 +76,7 @@ class Request:
     plan: Plan | None = None
     groups: int = GROUPS
     clients: int = CLIENTS
+    pauses: float = 1.0
 
 
 @dataclass
@@ -153,6 +154,7 @@ class _Run:
             seed=self.plan.seed,
             group=group,
             clients=self.request.clients,
+            pauses=self.request.pauses,
             deployment=NAME,
             address=stage.cluster.address,
             cluster=str(stage.cluster.directory),

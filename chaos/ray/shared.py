@@ -70,11 +70,13 @@ def judge(history: History) -> Verdict:
 
 @dataclass
 class SharedRegisters:
-    """The state that the threads of one process share. `now_s` is the run's clock."""
+    """The state that the threads of one process share. `now_s` is the run's clock, `pause_s` the longest pause between two
+    operations of a thread."""
 
     group: int
     history: History
     now_s: Callable[[], float]
+    pause_s: float = PAUSE_S
     stopping: threading.Event = field(default_factory=threading.Event)
     _gate: threading.Lock = field(default_factory=threading.Lock)
     _value: int = 0
@@ -82,7 +84,7 @@ class SharedRegisters:
     def run(self, db: ebla.Database, chance: Random) -> None:
         """One thread's loop, until `stopping`."""
         caller = _Caller(self, db.table(NAME), chance)
-        while not self.stopping.wait(chance.uniform(0.0, PAUSE_S)):
+        while not self.stopping.wait(chance.uniform(0.0, self.pause_s)):
             caller.step()
 
     def conclude(self, db: ebla.Database) -> None:

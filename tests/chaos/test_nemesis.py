@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -148,7 +149,7 @@ def test_a_superseded_role_may_fail_in_its_replaced_directory(host: str) -> None
     """The failing sync is armed while the role is paused; the role resumes beside its successor, which has another
     directory."""
     faults = (Fault(2.0, "zombie", (host,), 4.0), Fault(2.5, "fail_sync", (host,), 3.0))
-    run = Run(scenario("masters"), Plan("masters", 1, faults))
+    run = Run(replace(scenario("masters"), duration_s=6.5), Plan("masters", 1, faults))
     assert soak.quiet(run.go).violation == ""
     failures = run.nemesis.cluster.failures
     assert any(isinstance(failure.error, DiskFailed) for failure in failures)

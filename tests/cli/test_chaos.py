@@ -65,7 +65,10 @@ def test_a_run_is_repeated_explained_and_exported(tmp_path: Path) -> None:
     assert "everything held" in story and "starts" in story
 
 
-def test_a_violation_is_explained_and_shrunk_and_has_exit_status_1(tmp_path: Path) -> None:
+def test_a_violation_is_explained_and_shrunk_and_has_exit_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soak, "SHRINK_RUNS_MAX", 12)
     words = f"replay -s {FOUND.scenario} --seed {FOUND.seed} --defect {FOUND.name}"
     document = run(words, "--json", status=1).json
     assert "twice" in document["violation"]
@@ -172,7 +175,7 @@ def test_a_defect_alone_selects_the_run_that_finds_it(name: str) -> None:
 
 
 def test_a_planted_defect_is_searched_for() -> None:
-    (hunt,) = run("planted -d commit-uncompared --workers 1 --json").json["defects"]
+    (hunt,) = run("planted -d no-lease --workers 1 --json").json["defects"]
     assert hunt["seed"] is not None and hunt["violation"]
     run("planted -d lease-from-answer -n 1 --workers 1 --json", status=1)
 

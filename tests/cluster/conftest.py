@@ -25,7 +25,7 @@ from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.faults import RealFaults
 from ebla.cli.app import app
-from ebla.placement import launch
+from ebla.placement import asking, launch
 from ebla.placement.config import DeploymentConfig, configure
 from ebla.placement.connection import connect_ray, disconnect_ray
 from ebla.placement.local.cluster import LocalCluster
@@ -88,6 +88,15 @@ def run_ebla(deployment: str, *words: str, status: int = 0) -> Any:
     done = CliRunner().invoke(app, [*words, "--name", deployment])
     assert done.exit_code == status, done.output
     return json.loads(done.stdout) if "--json" in words else done.stdout
+
+
+def runs_again(namespace: str, address: str, killed: int) -> bool:
+    """Whether the role runs in another process than the killed one."""
+    found = asking.find_actor(namespace, address)
+    if found is None:
+        return False
+    status = asking.poll({address: found}, time.monotonic() + 2.0)[address]
+    return not isinstance(status, str) and status.state == "running" and status.pid != killed
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.cluster.conftest import eventually
 
 WRITERS = 2
 # The pauses between two rows of a writer, and between two further calls: the roles share the cores with all tests.
-WRITE_PAUSE_S, CALL_PAUSE_S = 0.02, 0.2
+WRITE_PAUSE_S, CALL_PAUSE_S = 0.05, 0.2
 
 
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.cluster
 NAME = "chaos"
 MASTERS = ("master/0", "master/1")
 JOURNALS = ("journal/0", "journal/1", "journal/2")
-MORE = 10  # rows of each writer that a test waits for
+MORE = 5  # rows of each writer that a test waits for
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from ebla.show.steps import Steps
 from tests.cluster.conftest import restored_environment
 
 DURATION_S = 18.0
+PAUSES = 4.0  # clients that fill the cores would delay the recovery after each fault
 # No host has a fault while it recovers from a crash: on a slow machine that takes longer than the act.
 FAULTS = (
     Fault(1.0, "node_loss", ("host-2",), 1.0),
@@ -38,7 +39,7 @@ FAULTS = (
 @pytest.mark.cluster
 def test_a_real_cluster_passes_a_run_with_a_plan_of_faults(tmp_path: Path) -> None:
     plan = Plan("logs", 5, FAULTS)
-    request = Request("logs", tmp_path, tmp_path / "results", DURATION_S, plan=plan, groups=1)
+    request = Request("logs", tmp_path, tmp_path / "results", DURATION_S, plan=plan, groups=1, pauses=PAUSES)
     with restored_environment():
         found = run(request, Steps(Console(stderr=True), quiet=True))
     assert (found.verdict, found.reasons) == (VALID, ())

@@ -6,8 +6,8 @@ The tests run in this order on one deployment.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -19,12 +19,13 @@ from ebla.placement import launch, state
 from ebla.placement.config import DeploymentConfig, configure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database
-from tests.cluster.conftest import eventually, run_ebla
+from tests.cluster.conftest import eventually, run_ebla, runs_again
 
 pytestmark = pytest.mark.cluster
 
 NAME = "logs"
-SECONDS = 6.0  # of appends around a fault
+NAMESPACE = f"ebla-{NAME}"
+MORE = 20  # records that are appended when a killed role is back
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +71,20 @@ def test_no_record_is_lost_or_moved_while_stores_and_the_master_are_killed(
     follower = threading.Thread(target=follow)
     follower.start()
     with log.writer() as writer:
+
+        def append() -> None:
+            data = b"%d" % len(appended)
+            appended[writer.append(data)] = data
+
+        def back(victim: str, killed: int) -> bool:
+            append()
+            return runs_again(NAMESPACE, victim, killed)
+
         for victim in ("ledger-store/host-2", "ledger-store/host-3", "master/0"):
-            faults.kill_actor(victim)
-            until = time.monotonic() + SECONDS
-            while time.monotonic() < until:
-                data = b"%d" % len(appended)
-                appended[writer.append(data)] = data
+            killed = faults.kill_actor(victim)
+            eventually(partial(back, victim, killed), f"{victim} is back")
+            for _ in range(MORE):
+                append()
         writer.append(b"the end")
     follower.join(120.0)
     assert not follower.is_alive()

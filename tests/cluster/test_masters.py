@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ import ebla
 from ebla.actors import messages as m
 from ebla.chaos.faults import RealFaults
 from ebla.health import survey, tablets
-from ebla.placement import asking, launch, state
+from ebla.placement import launch, state
 from ebla.placement.config import DeploymentConfig, configure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Database
-from tests.cluster.conftest import THREE_HOSTS, Caller, eventually, run_ebla
+from tests.cluster.conftest import THREE_HOSTS, Caller, eventually, run_ebla, runs_again
 from tests.cluster.load import SCHEMA, Load, Rows, delete_rows, require_rows, row
 
 pytestmark = pytest.mark.cluster
@@ -297,7 +296,9 @@ def test_each_journal_node_is_killed_in_turn(deployment: Deployment, faults: Rea
         for node in NODES[1:]:
             killed = faults.kill_actor(node)
             load.await_more()
-            eventually(lambda node=node, killed=killed: _runs(node, killed), f"{node} is back")
+            eventually(
+                lambda node=node, killed=killed: runs_again(NAMESPACE, node, killed), f"{node} is back"
+            )
 
 
 @pytest.mark.deep
@@ -322,7 +323,7 @@ def test_a_command_lets_a_journal_node_without_its_directory_rejoin(
         faults.pause_actor("journal/1")  # no more writes
         shutil.rmtree(lost)
         killed = faults.kill_actor("journal/1")
-        eventually(lambda: _runs("journal/1", killed), "journal/1 is back")
+        eventually(lambda: runs_again(NAMESPACE, "journal/1", killed), "journal/1 is back")
         eventually(lambda: journal_statuses()[1] == "MISSING", "its directory is missing")
         load.await_more()
         assert set(command("journal", "rejoin", "1")["learned_from"]) == {"master/0", "journal/2"}
@@ -336,14 +337,6 @@ def journal_statuses() -> list[str]:
     """In the order of NODES."""
     found = {node["address"]: node["status"] for node in command("journal", "status")["nodes"]}
     return [found[node] for node in NODES]
-
-
-def _runs(node: str, other_than: int) -> bool:
-    found = asking.find_actor(NAMESPACE, node)
-    if found is None:
-        return False
-    status = asking.poll({node: found}, time.monotonic() + 2.0)[node]
-    return not isinstance(status, str) and status.state == "running" and status.pid != other_than
 
 
 def test_a_command_makes_the_active_master_hand_over(deployment: Deployment) -> None:

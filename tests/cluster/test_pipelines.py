@@ -50,7 +50,7 @@ ROWS = 4_000
 PARTITIONS = 2  # of the source: a task costs more than its rows
 BATCH = 150  # rows: a partition has several batches
 CONFIGS = {"sql.execution.arrow.maxRecordsPerBatch": BATCH, "sql.files.minPartitionNum": PARTITIONS}
-TABLETS = 4
+TABLETS = 2
 ALLOWED = {"host-1", "host-2"}
 PLACE = pa.struct([("x", pa.int32()), ("seen", pa.timestamp("us", "UTC"))])
 

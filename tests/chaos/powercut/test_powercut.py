@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from ebla.chaos.powercut import __main__ as command
 from ebla.chaos.powercut import runs
-from ebla.chaos.powercut.__main__ import app
 from ebla.chaos.powercut.cuts.cuts import DIED, KEPT, LOST, UNBORN, Cut, Moments
 from ebla.chaos.powercut.damage.flips import FAILURES, Flip
 from ebla.chaos.powercut.planted import PLANTED
@@ -186,8 +187,8 @@ def test_bits_that_are_silent_without_the_checks_are_noticed_with_them_also_in_l
 def unchecked(
     checks: str, recording: Path, numbers: Iterable[int], scratch: Path
 ) -> Generator[Flip, None, None]:
-    command = [sys.executable, "-m", unchecked_bits.__name__, checks, recording, scratch, *map(str, numbers)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as cases:
+    words = [sys.executable, "-m", unchecked_bits.__name__, checks, recording, scratch, *map(str, numbers)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as cases:
         assert cases.stdout is not None
         try:
             for line in cases.stdout:
@@ -198,7 +199,8 @@ def unchecked(
                 os.killpg(cases.pid, signal.SIGKILL)  # with the case that it has forked
 
 
-def test_a_run_reports_its_figures() -> None:
+def test_a_run_reports_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "Plan", partial(Plan, steps=PLANTED_STEPS))
     good = run_cli("--lives", "1", "--cuts", "4", "--flips", "0", "--json")
     assert good.exit_code == 0, good.output
     figures = json.loads(good.stdout)
@@ -258,4 +260,4 @@ def test_ctrl_c_is_reported_by_the_exit_status(monkeypatch: pytest.MonkeyPatch) 
 
 
 def run_cli(*arguments: str) -> Any:
-    return CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(command.app, arguments)
