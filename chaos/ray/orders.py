@@ -9,8 +9,9 @@ ORDER_BYTES_MAX = 1 << 20
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """`group`: the number of the process, from 1 on; the first one runs the pulse. `epoch_s`: zero of the run's clock.
-    `pauses`: how many times longer than by default the clients pause between two operations. `answer_s_max`: the time for operations under way when clients stop, and for all last reads. `sample`: addresses to which calls
-    are measured, if calls are to be lost or late."""
+    `pauses`: how many times longer than by default the clients pause between two operations. `answer_s_max`: the time for
+    operations under way when clients stop, and for all last reads. `sample`: addresses to which calls are measured, if calls are
+    to be lost or late."""
 
     scenario: str
     seed: int

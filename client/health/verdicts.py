@@ -115,10 +115,10 @@ class LedgerHealth(msgspec.Struct, frozen=True):
 
 class Survey(msgspec.Struct, frozen=True):
     """The answers of all roles, by address: `masters`, tablet servers (`states`) and journal nodes (`journals`). `writer`: the
-    active master's report of the journal nodes. `stores`: ledger stores, `registered` the uuids of those that count as running (None: not known), `leaving` those whose hosts are
-    being decommissioned; `ledgers`: those that are marked for repair, `ledgers_unknown` why there may be more, and `repairs_idle` why
-    nothing is repaired. `slots`: the addresses of all servers of the deployment, also of servers
-    without a heartbeat since the master started."""
+    active master's report of the journal nodes. `stores`: ledger stores, `registered` the uuids of those that count as running
+    (None: not known), `leaving` those whose hosts are being decommissioned. `ledgers`: those that are marked for repair,
+    `ledgers_unknown` why there may be more, and `repairs_idle` why nothing is repaired. `slots`: the addresses of all servers of the
+    deployment, also of servers without a heartbeat since the master started."""
 
     masters: dict[str, MasterStatus | Unanswered]
     servers: tuple[ServerStatus, ...]

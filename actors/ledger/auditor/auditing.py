@@ -1,6 +1,6 @@
-"""A store that lost its directory is forgotten when no ledger names it any more. An audit marks every ledger of each lost store, and of each store whose host is being decommissioned. A check of all ledgers asks
+"""An audit marks every ledger of each lost store, and of each store whose host is being decommissioned. A check of all ledgers asks
 the stores that run, marks what they lack, and counts the copies of entries. A ledger whose metadata cannot be read is left out, and
-the others are not."""
+the others are not. A store that lost its directory is forgotten when no ledger names it any more."""
 
 from __future__ import annotations
 

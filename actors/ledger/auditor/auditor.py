@@ -38,9 +38,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 RECORD_S = 2.0  # between two records of how long stores have been lost, while a delay runs
-FORGET_S = (
-    60.0  # between two looks whether a store that lost its directory can be forgotten; each reads all ledgers
-)
+FORGET_S = 60.0  # between two looks for stores that can be forgotten; each look reads all ledgers
 SESSION_S = 6.0  # another auditor is elected so long after one that died
 US = 1_000_000
 
