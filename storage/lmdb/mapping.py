@@ -102,23 +102,14 @@ class LmdbMapping(LmdbReads):
         *arguments: P.args,
         **options: P.kwargs,
     ) -> T:
-        self.gate.enter()
-        try:
-            self.check()
-            self.used = True
+        def read() -> T:
             transaction = self.lmdb.begin()
             try:
                 return work(transaction, self.handle(database), *arguments, **options)
             finally:
                 transaction.abort()
-        except lmdb.MapResizedError:
-            pass
-        except (lmdb.Error, OSError) as error:
-            raise read_error(error, self.path) from error
-        finally:
-            self.gate.leave()
-        self._adopt()
-        return self._read(work, database, *arguments, **options)
+
+        return self._inside(read)
 
     def look(self, database: str, keys: Sequence[bytes], work: Callable[[int, Any], T]) -> list[T | None]:
         return self._inside(partial(self._look, database, keys, work))
@@ -128,7 +119,7 @@ class LmdbMapping(LmdbReads):
             return look(transaction, self.handle(database), keys, work)  # type: ignore[arg-type]  # its values are buffers
 
     def _inside(self, work: Callable[[], T]) -> T:
-        """As `_read`, for work without a database."""
+        """Do `work` while the map stays as it is, and again with a larger map if its owner has made one meanwhile."""
         self.gate.enter()
         try:
             self.check()
