@@ -8,8 +8,8 @@
     json        unchanged                  list, struct, map   JSON, as [1, 2] or {"x": 0.5}
 
 A timestamp without an offset is read in the column's own zone; one that the zone skips or has twice is refused. Inside of JSON,
-texts are read as the values above, and binary is base64, as in files of JSON. A value with more digits than its column keeps is refused, except for floats with a point or an
-exponent. ebla.show.values makes such texts of values.
+texts are read as the values above, and binary is base64, as in files of JSON. A value with more digits than its column keeps is
+refused, except for floats with a point or an exponent. ebla.show.values makes such texts of values.
 """
 
 from __future__ import annotations
