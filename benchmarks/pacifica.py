@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -17,8 +18,11 @@ import ebla
 from benchmarks import loads
 from benchmarks.figures import Samples, median
 from benchmarks.masters import KEYS
+from ebla.actors import messages as m
+from ebla.actors.ray_world import RayNetwork
 from ebla.actors.replication.configuration import PACIFICA, RAFT
 from ebla.chaos.faults import RealFaults
+from ebla.deployment import namespace_of
 from ebla.placement.local.cluster import LocalCluster
 
 PROTOCOLS = (RAFT, PACIFICA)
@@ -30,6 +34,7 @@ TRIES_MAX = 10
 SPREAD = 8  # tablets of one table, each with a writer
 SETTLED_S = 2.0  # a restarted Raft replica withholds its vote for an election timeout
 CALM_S, AFTER_S = 1.0, 10.0  # of writes before a fault, and after it: more than the grace of a silent server
+HAND_OVER_S = 5.0
 PERIOD_S = 0.05  # between two writes to one tablet
 SCHEMA = pa.schema([pa.field("k", pa.int32(), False), pa.field("v", pa.int64())])
 BY_HASH, BY_TABLET = ebla.hash("k", buckets=8), ebla.range("k", splits=list(range(1, SPREAD)))
@@ -59,9 +64,27 @@ def tables(db: Any, name: str, partition_by: Any, schema: Any = loads.SCHEMA) ->
             f"{name}-{replication}", schema=schema, partition_by=partition_by, replication=replication, **KEYS
         )
 
-    yield both(make)
+    made = both(make)
+    for table in made:
+        lead_evenly(table)
+    yield made
     for replication in PROTOCOLS:
         db.drop_table(f"{name}-{replication}")
+
+
+def lead_evenly(table: Any) -> None:
+    """Hand leaderships over until the servers lead about as many tablets each.
+
+    The fewer servers lead, the more one message carries and one sync writes, by either protocol. The master appoints primaries
+    evenly; elections do not, and their chance would decide the ratio."""
+    network, led = RayNetwork(namespace_of("ebla")), Counter[str]()
+    for tablet in table.info().tablets:
+        replica = min(tablet.replicas, key=lambda replica: led[replica.address])
+        led[replica.address] += 1
+        if replica.address != tablet.leader:
+            request = m.StepDownRequest(tablet.tablet, replica.uuid, HAND_OVER_S)
+            call = network.call(tablet.leader, "step_down", request, m.StepDownReply, 2 * HAND_OVER_S)
+            asyncio.run(call)
 
 
 # -- speed ---------------------------------------------------------------------------------------------------
@@ -104,6 +127,7 @@ def bulk(db: Any, rows: int) -> Both:
             replication=replication,
             **KEYS,
         )
+        lead_evenly(table)
         rate = loads.bulk_upsert(table, data)
         db.drop_table("bulk")
         return rate
