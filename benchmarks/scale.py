@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import psutil
 import pyarrow as pa
@@ -13,21 +14,25 @@ import pyarrow as pa
 import ebla
 from benchmarks import loads, tablets
 from benchmarks.figures import Figure, Samples, median
+from ebla.actors import errors
+from ebla.actors.figures import Figures, FiguresRequest
+from ebla.actors.ray_world import RayNetwork
+from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER
 from ebla.chaos.faults import RealFaults
-from ebla.deployment import make_client
+from ebla.deployment import make_client, namespace_of
 
 HOSTS = 3
-IDLE = (0, 200, 1_000)  # replicas of each server
 AT_ONCE = 200  # tablets of one table
-SETTLE_S, WATCH_S = (
-    25.0,
-    20.0,
-)  # until new groups are quiescent and their files unmapped; then CPU is measured for so long
+SETTLE_S = 25.0  # until new groups are quiescent and their files unmapped
+WATCH_S = 20.0  # then CPU is measured for so long
 ROWS, TURNS = 400_000, 3
 NARROW, WIDE = 8, 200
+LIMIT = 4_000  # `replicas_of_server_max`
+IDLE = (0, 200, 1_000, LIMIT - NARROW)  # replicas of each server beside those of the narrow table
 WARM, SAMPLES = 50, 300
+ELECTABLE = (LEADER, FOLLOWER, CANDIDATE)
 BY_KEY = pa.schema([pa.field("k", pa.int64(), False), pa.field("v", pa.binary())])  # tablet k has the row k
-WRITERS, CALM_S, DEAD_S = 8, 3.0, 120.0
+WRITERS, CALM_S, DEAD_S, POLL_S = 8, 3.0, 120.0, 0.1
 
 
 def figures() -> Iterator[Figure]:
@@ -70,7 +75,7 @@ def _idle(db: Any, narrow: Any) -> Iterator[Figure]:
 def _death(db: Any) -> Iterator[Figure]:
     """SIGKILL of one tablet server, which Ray starts again."""
     victim = next(each.address for each in db.servers() if each.alive)
-    led, elsewhere = asyncio.run(_struck(victim))
+    led, elsewhere, running = asyncio.run(_struck(victim))
     name = f"SIGKILL of one of {HOSTS} servers with {IDLE[-1]:,} replicas"
     note = f"half of them after {median(led):.1f} s; one row for each, sent at once"
     yield Figure(
@@ -78,10 +83,23 @@ def _death(db: Any) -> Iterator[Figure]:
     )
     name = f"{name}: longest pause of {len(elsewhere)} writers of other tablets"
     yield Figure(name, max(elsewhere), "s", better="lower")
+    name = f"a killed server with {IDLE[-1]:,} replicas"
+    for what, taken_s, target_s in zip(
+        ("its first replica runs", "all run"), running, (5.0, 30.0), strict=True
+    ):
+        yield Figure(f"{name}, until {what}", taken_s, "s", target=target_s, better="lower")
 
 
-async def _struck(victim: str) -> tuple[list[float], list[float]]:
-    """Seconds after the death until each tablet that the victim led takes a write, and the pauses of writers elsewhere."""
+class Struck(NamedTuple):
+    """Seconds after the death until each tablet that the victim led takes a write, the longest pauses of writers elsewhere, and
+    seconds until the first and all replicas of the victim run again."""
+
+    led: list[float]
+    elsewhere: list[float]
+    running: tuple[float, float]
+
+
+async def _struck(victim: str) -> Struck:
     led: list[tuple[Any, int]] = []
     others: list[tuple[Any, int]] = []
     async with ebla.aio.Database(make_client("ebla")) as db:
@@ -99,9 +117,24 @@ async def _struck(victim: str) -> tuple[list[float], list[float]]:
             await table.upsert({"k": k, "v": b"after"}, deadline_s=DEAD_S)
             return time.perf_counter() - began
 
+        returning = asyncio.create_task(_running_again(victim, LIMIT, began))
         times = await asyncio.gather(*[written(table, k) for table, k in led])
+        running = await returning
         over.set()
-        return times, await asyncio.gather(*writing)
+        return Struck(times, await asyncio.gather(*writing), running)
+
+
+async def _running_again(victim: str, wanted: int, began: float) -> tuple[float, float]:
+    network, count, first_s = RayNetwork(namespace_of("ebla")), 0, 0.0
+    while count < wanted:
+        if time.perf_counter() - began > DEAD_S:
+            raise RuntimeError(f"{count} of {wanted} replicas run {DEAD_S:.0f} s after the death of {victim}")
+        await asyncio.sleep(POLL_S)
+        with suppress(errors.EblaError):
+            found = (await network.call(victim, "figures", FiguresRequest(), Figures, DEAD_S)).figures
+            count = sum(each.value for each in found if each.tags.get("state") in ELECTABLE)
+            first_s = first_s or (time.perf_counter() - began if count else 0.0)
+    return first_s, time.perf_counter() - began
 
 
 async def _longest_pause(table: Any, k: int, over: asyncio.Event) -> float:
