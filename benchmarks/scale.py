@@ -32,7 +32,7 @@ IDLE = (0, 200, 1_000, LIMIT - NARROW)  # replicas of each server beside those o
 WARM, SAMPLES = 50, 300
 ELECTABLE = (LEADER, FOLLOWER, CANDIDATE)
 BY_KEY = pa.schema([pa.field("k", pa.int64(), False), pa.field("v", pa.binary())])  # tablet k has the row k
-WRITERS, CALM_S, DEAD_S, POLL_S = 8, 3.0, 120.0, 0.1
+WRITERS, CALM_S, DEAD_S, POLL_S = 8, 3.0, 180.0, 0.5
 
 
 def figures() -> Iterator[Figure]:
