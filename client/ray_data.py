@@ -44,6 +44,10 @@ ANYWHERE: list[dict[str, Any]] = [
     {"label_selector": {}}
 ]  # Ray's second choice, if the host with the replica has no room
 
+# Ray takes the first blocks of a repeated task from its first run. The snapshot of the second run is another one, so that rows
+# would be missing, or read twice.
+ONCE = {"max_retries": 0}
+
 
 def read_table(
     table: Table, columns: Sequence[str] | None = None, where: Expression | None = None
@@ -52,7 +56,7 @@ def read_table(
 
     One read task per tablet runs on a host with a replica, if that host has room, and reads the replica's files. Elsewhere
     the task reads through the tablet's leader. Each tablet's rows are of one moment, the moment at which its task runs. Tablets
-    that cannot have such rows are not read.
+    that cannot have such rows are not read. If the worker of a task dies, the read fails with an error of Ray: read again.
     """
     check_table(table, Table)
     schema = table.scan(columns, where).schema
@@ -62,6 +66,7 @@ def read_table(
             override_num_blocks=len(buckets),
             label_selector=None if host is None else host.selector,
             fallback_strategy=None if host is None else ANYWHERE,
+            ray_remote_args=ONCE,
         )
         for host, buckets in _by_host(table, local_scan.buckets(table, where)).items()
     ]

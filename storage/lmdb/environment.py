@@ -215,9 +215,11 @@ class LmdbEnvironment(LmdbMapping):
         self._roots.close()
 
     def _release(self, items: int) -> None:
-        """Release memory after a commit of `items`, which used about as many pages. Only this thread unmaps the
-        file."""
+        """Release memory, and the snapshots of dead readers, after a commit of `items`, which used about as many pages. Only this
+        thread unmaps the file."""
         self._unreleased += items
+        with contextlib.suppress(lmdb.Error):
+            self.lmdb.reader_check()  # a killed process with a local scan leaves its snapshot, whose pages nobody could use again
         self._swollen |= items >= RENEW_ITEMS
         if self._swollen and self._unmap():
             self._swollen = False

@@ -238,14 +238,11 @@ class EnvironmentFiles:
     def _adopt_identity(self, path: str, made: Path, databases: Sequence[str]) -> None:
         opened = map_environment(made, (made / DATA_FILE).stat().st_size + ROOM_BYTES)
         try:
+            found = identity_of(opened, path)
+            if found.path != path or not set(databases) <= set(found.databases):
+                raise Damaged(f"{found.path} with {', '.join(found.databases)} arrived as {path}", path=path)
             identity = opened.open_db(IDENTITY_DATABASE, create=False)
             with opened.begin(write=True) as transaction:
-                record = transaction.get(IDENTITY_KEY, db=identity)
-                found = msgspec.json.decode(record or b"", type=Identity)
-                if found.path != path or not set(databases) <= set(found.databases):
-                    raise Damaged(
-                        f"{found.path} with {', '.join(found.databases)} arrived as {path}", path=path
-                    )
                 ours = msgspec.structs.replace(found, instance=self.uuid)
                 transaction.put(IDENTITY_KEY, msgspec.json.encode(ours), db=identity)
         finally:
@@ -277,10 +274,7 @@ class EnvironmentFiles:
     def _identify(self, opened: lmdb.Environment, path: str, data: Path) -> Identity:
         """Read the identity, after making sure that every page exists: reading beyond the end of the file is a SIGBUS."""
         _make_whole(data, opened.info()["last_pgno"] + 1, opened.stat()["psize"])
-        identity = opened.open_db(IDENTITY_DATABASE, create=False)
-        with opened.begin() as transaction:
-            record = transaction.get(IDENTITY_KEY, db=identity)
-        found = msgspec.json.decode(record or b"", type=Identity)
+        found = identity_of(opened, path)
         named_so = found.path == path or path.startswith(f"{QUARANTINE}/")
         if found.instance != self.uuid or not named_so:
             raise Damaged(
@@ -313,6 +307,19 @@ class EnvironmentFiles:
             return self.free_bytes.get(str(place), LOW_BYTES) < LOW_BYTES, held.get(place, 0)
 
         return min(self.disks.sound(), key=preference)
+
+
+def identity_of(opened: lmdb.Environment, path: str) -> Identity:
+    """The record inside an environment. Raises Damaged if a version of ebla with another format made it."""
+    database = opened.open_db(IDENTITY_DATABASE, create=False)
+    with opened.begin() as transaction:
+        found = msgspec.json.decode(transaction.get(IDENTITY_KEY, db=database) or b"", type=Identity)
+    if found.format != FORMAT:
+        raise Damaged(
+            f"environment {path} has format {found.format}, this version reads {FORMAT}; use the version that made it",
+            path=path,
+        )
+    return found
 
 
 def _make_whole(data: Path, pages: int, page_bytes: int) -> None:

@@ -7,13 +7,15 @@ first ask the owner to flush.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import lmdb
+import msgspec
 
-from ebla.storage.errors import Damaged
-from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, READERS_MAX
+from ebla.storage.errors import Damaged, StorageError
+from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, LOCK_FILE, READERS_MAX, identity_of
 from ebla.storage.lmdb.mapping import LmdbMapping
 from ebla.storage.lmdb.reads import SPARE_READS
 
@@ -29,6 +31,13 @@ class LmdbReader(LmdbMapping):
         path = str(directory)
         if not (directory / DATA_FILE).is_file():
             raise Damaged(f"there is no environment at {path}; look for the host that holds it", path=path)
+        lock = directory / LOCK_FILE
+        if not os.access(lock, os.R_OK | os.W_OK):  # LMDB goes on without it
+            raise StorageError(
+                f"cannot write {lock}, which notes the snapshots of readers, so that their pages are not used again: mount the "
+                "directory for writing",
+                path=path,
+            )
         try:
             opened = lmdb.open(
                 path,
@@ -39,8 +48,9 @@ class LmdbReader(LmdbMapping):
                 max_readers=READERS_MAX,
                 max_spare_txns=SPARE_READS,
             )
+            identity_of(opened, path)
             handles = {name: opened.open_db(name.encode(), create=False) for name in databases}
-        except lmdb.Error as error:
+        except (lmdb.Error, msgspec.MsgspecError) as error:
             raise Damaged(f"cannot read the environment at {path}: {error}", path=path) from error
         super().__init__(path, opened, handles)
 

@@ -42,7 +42,13 @@ def flushed_of(reader: Reader, path: str) -> Flushed:
     data = reader.get(META, POSITION)
     if data is None:
         raise Damaged("the data has no position", path=path)
-    return msgspec.msgpack.decode(unseal(POSITION, data, path), type=Flushed)
+    try:
+        return msgspec.msgpack.decode(unseal(POSITION, data, path), type=Flushed)
+    except msgspec.MsgspecError as error:
+        raise Damaged(
+            f"the position of the data has an unknown form ({error}): another version of ebla wrote it, use that one",
+            path=path,
+        ) from error
 
 
 def position_of(reader: Reader, path: str) -> Position:

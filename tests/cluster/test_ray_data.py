@@ -65,6 +65,22 @@ def test_a_table_is_read_with_one_task_per_tablet_on_hosts_with_replicas(db: Dat
     assert by_id(arrow(dataset)) == by_id(rows())
 
 
+def test_a_read_fails_if_a_worker_dies_for_a_second_snapshot_would_not_fit_the_first(
+    db: Database, tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+
+    def die_once(batch: pa.Table) -> pa.Table:
+        if not died.exists():
+            died.touch()
+            os._exit(1)
+        return batch
+
+    with pytest.raises(ray.exceptions.RayError):
+        arrow(read_table(db.table("source")).map_batches(die_once, batch_format="pyarrow"))
+    assert died.exists()
+
+
 def test_chosen_columns_and_rows_are_read(db: Database) -> None:
     table = db.table("source")
     found = arrow(read_table(table, ["name", "id"], ebla.col("id") < 100))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from ebla.storage.environment import JOINED_STEP
-from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.errors import Corruption, Damaged, StorageError
+from ebla.storage.lmdb.files import DATA_FILE, LOCK_FILE
 from ebla.storage.schema import COLUMNS, ROWS
 from ebla.storage.tablets import local_reader
 from tests.storage.children import Child
@@ -125,6 +129,39 @@ def test_the_owners_file_may_grow_while_it_is_read(owner: Owner, scan: Scan) -> 
     owner("large 100000 500 100000")  # ten times what the file was made for
     assert len(rows(under_way)) > 0
     assert sum(batch.num_rows for batch in scan(columns=["k"], start=key(100_000))) == 500
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ebla.storage.tablets import local_reader
+from tests.storage.local_owner import SCHEMA, TABLET
+scan = local_reader.scan(Path(sys.argv[1]), TABLET, SCHEMA)
+next(scan)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_reader_keeps_pages_of_the_owners_file_until_the_next_commit_only(
+    process: Owner, tmp_path: Path
+) -> None:
+    process.open(tmp_path, ROWS)
+    for _ in range(4):
+        process("large 0 300 20000")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(process.directory)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    sizes = []
+    for _ in range(6):
+        process("large 0 300 20000")
+        sizes.append((process.directory / DATA_FILE).stat().st_size)
+    assert sizes[-1] == sizes[2], sizes
+
+
+def test_nothing_is_read_where_a_snapshot_cannot_be_noted(owner: Owner, scan: Scan) -> None:
+    owner("put 0 10 a")
+    (owner.directory / LOCK_FILE).unlink()  # as on a file system that is mounted for reading
+    with pytest.raises(StorageError, match=r"cannot write .*lock\.mdb, .*: mount the directory for writing"):
+        rows(scan())
 
 
 def test_large_rows_come_in_small_blocks(owner: Owner, scan: Scan) -> None:
