@@ -63,12 +63,14 @@ class UpReport(msgspec.Struct, frozen=True):
 
 class DownReport(msgspec.Struct, frozen=True):
     """The result of `down`. Roles in `stopped` stopped gracefully; those in `killed` did not in
-    time, and were ended. The data stays in both cases."""
+    time, and were ended. The data stays in both cases, in `data_dirs`: one directory, unless roles ran
+    in several; none if no role answered."""
 
     name: str
     stopped: tuple[str, ...]
     killed: tuple[str, ...]
     groups: tuple[str, ...]
+    data_dirs: tuple[str, ...]
 
 
 class StatusReport(msgspec.Struct, frozen=True):
@@ -333,6 +335,7 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
     lease at them."""
     show = progress or (lambda message: None)
     namespace = _connected_namespace(name)
+    data_dirs = tuple(sorted(set(_directories(namespace).values())))
     deadline_s = time.monotonic() + timeout_s
     addresses = named_actors(namespace)
     keepers = [address for address in addresses if address.startswith(JOURNAL)]
@@ -358,7 +361,7 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
         killed += _end_remaining(namespace, 0.0)
         time.sleep(POLL_S)
     stopped = tuple(address for address in addresses if address not in killed)
-    return DownReport(name, stopped, tuple(dict.fromkeys(killed)), tuple(removed.values()))
+    return DownReport(name, stopped, tuple(dict.fromkeys(killed)), tuple(removed.values()), data_dirs)
 
 
 def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> tuple[str, ...]:

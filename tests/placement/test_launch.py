@@ -235,7 +235,8 @@ def test_down_also_ends_the_roles_that_up_launches_meanwhile(stage: Stage) -> No
     report = stage.down()
     assert stage.actors == {} and stage.placed == {}
     assert (report.killed, report.groups) == (("tablet-server/c",), ("ebla-t-1",))
-    assert len(report.stopped) == 4
+    assert len(report.stopped) == 4 and report.data_dirs == (stage.here,)
+    assert stage.down().data_dirs == ()
 
 
 def test_down_says_so_if_roles_are_launched_without_an_end(
