@@ -22,10 +22,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ebla.actors.errors import Unavailable
 from ebla.placement.deploy.slots import BUNDLE_CPU, Host
 
-UNPLACED = (
-    "PENDING",
-    "PREPARED",
-)  # the states of a group until it is CREATED; one that has lost a node is RESCHEDULING
+# The states of a group until it is CREATED. One that has lost a node is RESCHEDULING.
+UNPLACED = ("PENDING", "PREPARED")
 
 
 class Group(msgspec.Struct, frozen=True):
