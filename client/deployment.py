@@ -60,7 +60,7 @@ def start_local(
     from ebla.arguments import check_int
     from ebla.placement import launch, state
     from ebla.placement.config import configure
-    from ebla.placement.connection import connect_ray
+    from ebla.placement.connection import connect_ray, disconnect_ray
     from ebla.placement.local.cluster import NODES_MAX, LocalCluster
 
     hosts = check_int("hosts", hosts, 1, NODES_MAX)
@@ -88,7 +88,7 @@ def start_local(
         )
         undo.callback(cluster.stop)
         address = connect_ray(cluster.address, directory=cluster.directory)
-        undo.callback(ray.shutdown)
+        undo.callback(disconnect_ray)
         report = launch.up(config, progress=show)
         unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
         if unwell:
