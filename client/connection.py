@@ -45,6 +45,9 @@ def local(
 ) -> Database:
     """Start a Ray cluster on this machine and a deployment on it, which both end when the database is closed.
 
+    They end with the program, too, unless it is killed: then the next call with the same `data_dir` ends them, or the next call
+    at all if there was none.
+
     Args:
         hosts: Ray nodes, each with a tablet server.
         data_dir: The rows stay there for the next call that names it. None: they are deleted with the database.

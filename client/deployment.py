@@ -29,13 +29,14 @@ from ebla.actors.ray_world import RayNetwork
 from ebla.actors.world import CallerWorld
 from ebla.options import MASTER
 from ebla.show.progress import display_of_calls, working
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.transport.client import DeploymentClient
 from ebla.wording import command
 
 log = logging.getLogger("ebla")
 
 ROLE = "master/"
+TEMPORARY = "ebla-"  # the names of temporary data directories begin so
 
 
 async def open_client(
@@ -59,7 +60,7 @@ def start_local(
     from ebla.arguments import check_int
     from ebla.placement import launch, state
     from ebla.placement.config import configure
-    from ebla.placement.connection import connect_ray
+    from ebla.placement.connection import connect_ray, disconnect_ray
     from ebla.placement.local.cluster import NODES_MAX, LocalCluster
 
     hosts = check_int("hosts", hosts, 1, NODES_MAX)
@@ -72,9 +73,10 @@ def start_local(
             "ebla.connect(), or call ray.shutdown() first"
         )
     kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
-    directory = kept or Path(tempfile.mkdtemp(prefix="ebla-"))
+    directory = kept or Path(tempfile.mkdtemp(prefix=TEMPORARY))
     display = display_of_calls() if progress else None
     with working(display, f"start {name}") as show, contextlib.ExitStack() as undo:
+        _end_abandoned()
         if kept is None:
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
         given = {key: count for key, count in counts.items() if count is not None}
@@ -82,11 +84,11 @@ def start_local(
         before = state.load(wanted["data_dir"])
         config = configure(wanted, before.config if before is not None else None)
         cluster = LocalCluster.start(
-            hosts, directory=directory / "cluster", dashboard=dashboard, progress=show
+            hosts, directory=directory / "cluster", dashboard=dashboard, progress=show, owned=True
         )
         undo.callback(cluster.stop)
         address = connect_ray(cluster.address, directory=cluster.directory)
-        undo.callback(ray.shutdown)
+        undo.callback(disconnect_ray)
         report = launch.up(config, progress=show)
         unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
         if unwell:
@@ -99,6 +101,22 @@ def start_local(
 
     atexit.register(end)
     return address, end
+
+
+def _end_abandoned() -> None:
+    """End the clusters whose program was killed, and delete their data, where it was to be deleted: nobody else knows of them.
+    Only this user's: anybody may write to the directory for temporary files. And only those of which a process is found here:
+    the program of another one may run in another container."""
+    from ebla.placement.local.cluster import HEAD, LocalCluster
+
+    for directory in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(EblaError, OSError):
+            if directory.lstat().st_uid != os.getuid():
+                continue
+            found = LocalCluster.find(directory / "cluster")
+            if found is not None and found.abandoned and found.processes(HEAD):
+                found.stop()
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def namespace_of(name: str) -> str:

@@ -241,7 +241,9 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
     directory = Path(tempfile.mkdtemp(prefix="ebla-demo-"))
     ending.callback(shutil.rmtree, directory, ignore_errors=True)
     with steps.step(f"starting a Ray cluster of {NODES} nodes") as show:
-        cluster = LocalCluster.start(NODES, directory=directory / "cluster", dashboard=False, progress=show)
+        cluster = LocalCluster.start(
+            NODES, directory=directory / "cluster", dashboard=False, progress=show, owned=True
+        )
         ending.callback(cluster.stop)
         connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(ray.shutdown)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -23,6 +25,10 @@ from ebla.storage.errors import InvalidArgument
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
 # In a driver too, a call in flight to an actor that dies fails in 0.1 s instead of 2 s.
 DRIVER = ("RAY_timeout_ms_task_wait_for_death_info", "RAY_core_worker_internal_heartbeat_ms")
+
+_changed: dict[
+    str, tuple[str | None, str]
+] = {}  # variable -> its value before the connection, and that for it
 
 PROBE_S = 3.0
 ANSWER_S = 10.0  # a head on a busy machine may be slow, and Ray would wait for it
@@ -46,20 +52,26 @@ def connect_ray(
     remedy.
     """
     if not ray.is_initialized():
-        environment, target = choose(address, directory or local_directory())
-        os.environ.update(environment)
-        for name in DRIVER:
-            os.environ.setdefault(name, DEFAULTS[name])
-        reread_environment()
-        quiet_driver()
-        if target == "auto":
-            target = _found_here()
-        else:
-            _require_listener(target)
-        if not environment or "RAY_AUTH_TOKEN" in os.environ:  # the environment has the local cluster's token
-            _require_head(target)
-        _init(target, namespace)
+        _restore_environment()  # an earlier connection may have ended with ray.shutdown()
+        with contextlib.ExitStack() as undo:
+            undo.callback(_restore_environment)
+            _connect(address, namespace, directory or local_directory())
+            undo.pop_all()
     return str(ray.get_runtime_context().gcs_address)
+
+
+def _connect(address: str | None, namespace: str | None, directory: Path) -> None:
+    environment, target = choose(address, directory)
+    _set({**environment, **{name: DEFAULTS[name] for name in DRIVER if name not in os.environ}})
+    reread_environment()
+    quiet_driver()
+    if target == "auto":
+        target = _found_here()
+    else:
+        _require_listener(target)
+    if not environment or "RAY_AUTH_TOKEN" in os.environ:  # the environment has the local cluster's token
+        _require_head(target)
+    _init(target, namespace)
 
 
 def disconnect_ray() -> None:
@@ -67,6 +79,26 @@ def disconnect_ray() -> None:
     driver, at a time of Ray's choice."""
     if ray.is_initialized():
         ray.shutdown()
+    _restore_environment()
+
+
+def _set(variables: Mapping[str, str]) -> None:
+    for name, value in variables.items():
+        _changed[name] = (os.environ.get(name), value)
+        os.environ[name] = value
+
+
+def _restore_environment() -> None:
+    """Take back the variables of a connection that has ended: with those of its cluster, such as the authentication, the
+    process could not use another one. What the user has changed since stays."""
+    if not _changed:
+        return
+    for name, (before, ours) in _changed.items():
+        if os.environ.get(name) == ours:
+            del os.environ[name]
+            os.environ.update({} if before is None else {name: before})
+    _changed.clear()
+    reread_environment()
 
 
 def exposed_at(address: str) -> list[str]:

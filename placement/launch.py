@@ -63,12 +63,14 @@ class UpReport(msgspec.Struct, frozen=True):
 
 class DownReport(msgspec.Struct, frozen=True):
     """The result of `down`. Roles in `stopped` stopped gracefully; those in `killed` did not in
-    time, and were ended. The data stays in both cases."""
+    time, and were ended. The data stays in both cases, in `data_dirs`: one directory, unless roles ran
+    in several; none if no role answered."""
 
     name: str
     stopped: tuple[str, ...]
     killed: tuple[str, ...]
     groups: tuple[str, ...]
+    data_dirs: tuple[str, ...]
 
 
 class StatusReport(msgspec.Struct, frozen=True):
@@ -232,20 +234,22 @@ def _remember(config: DeploymentConfig, before: Deployment, available: Survey, c
 
 
 def _place(state: Deployment, available: Survey, show: Progress, deadline_s: float) -> dict[str, Group]:
-    """The placement groups by name; missing ones are created."""
+    """The placement groups by name; missing ones are created. One that an earlier `up` has created may never have had room."""
     name = state.config.name
     there = {group.name: group for group in groups.present(name)}
-    for missing in [group for group in state.groups if group not in there]:
-        hosts = [host for slot in state.groups[missing] if (host := available.host(slot)) is not None]
-        show(f"placing {_hosts(len(hosts))} in {missing}")
-        groups.create(missing, hosts)
-        while there.get(missing) is None or there[missing].state != "CREATED":
+    for wanted in state.groups:
+        if wanted in there and there[wanted].state not in groups.UNPLACED:
+            continue
+        show(f"placing {_hosts(len(state.groups[wanted]))} in {wanted}")
+        if wanted not in there:
+            hosts = [host for slot in state.groups[wanted] if (host := available.host(slot)) is not None]
+            groups.create(wanted, hosts)
+        while wanted not in there or there[wanted].state in groups.UNPLACED:
             if time.monotonic() > deadline_s:
-                state_now = there[missing].state if missing in there else "unknown to Ray"
-                named = ", ".join(host.slot for host in hosts)
+                state_now = there[wanted].state if wanted in there else "unknown to Ray"
                 raise Unavailable(
-                    f"placement group {missing} is {state_now}: Ray found no room for {named}; do "
-                    f"these nodes have {slots.BUNDLE_CPU} CPU free?"
+                    f"placement group {wanted} is {state_now}: Ray found no room for {', '.join(state.groups[wanted])}; "
+                    f"do these nodes run, with {slots.BUNDLE_CPU} CPU free each?"
                 )
             time.sleep(POLL_S)
             there = {group.name: group for group in groups.present(name)}
@@ -333,6 +337,7 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
     lease at them."""
     show = progress or (lambda message: None)
     namespace = _connected_namespace(name)
+    data_dirs = tuple(sorted(set(_directories(namespace).values())))
     deadline_s = time.monotonic() + timeout_s
     addresses = named_actors(namespace)
     keepers = [address for address in addresses if address.startswith(JOURNAL)]
@@ -358,7 +363,7 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
         killed += _end_remaining(namespace, 0.0)
         time.sleep(POLL_S)
     stopped = tuple(address for address in addresses if address not in killed)
-    return DownReport(name, stopped, tuple(dict.fromkeys(killed)), tuple(removed.values()))
+    return DownReport(name, stopped, tuple(dict.fromkeys(killed)), tuple(removed.values()), data_dirs)
 
 
 def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ import msgspec
 
 from ebla.actors.errors import Unavailable
 from ebla.placement.config import DeploymentConfig
-from ebla.storage.directories.instance import make_directory, write_durably
+from ebla.storage.directories.instance import decode_of_format, make_directory, write_durably
 from ebla.storage.errors import Damaged, InvalidArgument
 
 FILE, LOCK = "deployment.json", "deployment.lock"
 FORMAT = 1
 
 
-class JournalMemory(msgspec.Struct, frozen=True, kw_only=True):
+class JournalMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The journal that holds the catalog: its id, and the slots of its nodes, journal/0 first.
     `in_master`: the journal has, or had at first, one node, in the process of master/0.
     `formatted`: every node has had the journal, so it is never made again. `joining`: the slots of
@@ -44,8 +44,9 @@ class JournalMemory(msgspec.Struct, frozen=True, kw_only=True):
         return self.in_master and len(self.wanted) == 1
 
 
-class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a deployment. `revision` grows with each change. `masters` are slots, master/0
+class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The state of a deployment. A version that adds a field or a setting raises FORMAT: an older one
+    would drop it at the next save. `revision` grows with each change. `masters` are slots, master/0
     first. `groups` maps the placement groups of the last Ray cluster to their slots, in the order
     of their bundles; `groups_made` numbers them, and no number is used again."""
 
@@ -73,16 +74,14 @@ def load(data_dir: str) -> Deployment | None:
 
 
 def decode(data: bytes, path: str) -> Deployment:
-    remedy = "restore it from another host, or move it aside, and `ebla up` makes a new deployment over the same data"
+    remedy = (
+        "if another version of ebla wrote it, use that one; else restore it from another host, or move it aside, and `ebla up` makes "
+        "a new deployment over the same data"
+    )
     try:
-        found = msgspec.json.decode(data, type=Deployment)
+        return decode_of_format(data, Deployment, FORMAT, path)
     except msgspec.MsgspecError as error:
         raise Damaged(f"{path} is unreadable ({error}); {remedy}", path=path) from error
-    if found.format != FORMAT:
-        raise Damaged(
-            f"{path} has format {found.format}, this version reads {FORMAT}; use the version that wrote it"
-        )
-    return found
 
 
 def encode(deployment: Deployment) -> bytes:

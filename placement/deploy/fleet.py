@@ -1,4 +1,5 @@
-"""The actors of a deployment: `ebla up` launches each once on its bundle, or adopts it."""
+"""The actors of a deployment: `ebla up` launches each once on its bundle, or adopts it.
+One whose role could not start is ended and launched again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import msgspec
 import ray
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.ray_shell import STOPPING, Pong, load
+from ebla.actors.ray_shell import FAILED, STOPPING, Pong, load
 from ebla.actors.ray_world import remote_class
 from ebla.placement import asking
 from ebla.placement.asking import Answer, find_actor, named_actors, poll
@@ -81,12 +82,13 @@ class Fleet:
         return options.remote(msgspec.msgpack.encode(spec.assignment(self._config)))
 
     def _is_over(self, spec: RoleSpec, handle: Any) -> bool:
-        """Whether an actor that exists serves no more: an earlier `down` was interrupted, and the role
-        has stopped; or the group was removed in which a simultaneous `up` launched it."""
+        """Whether an actor that exists serves no more: its role could not start, and stays up only to
+        report the reason, which may be mended now; an earlier `down` was interrupted, and the role has
+        stopped; or the group was removed in which a simultaneous `up` launched it."""
         answer = poll({"": handle}, time.monotonic() + ASK_S)[""]
         if isinstance(answer, str):
             return self._bundles[spec.slot].group == self._new
-        return answer.state == STOPPING
+        return answer.state in (FAILED, STOPPING)
 
     def _settled(self, address: str, pong: Pong) -> bool:
         done = asking.settled(pong)

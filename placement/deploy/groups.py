@@ -22,6 +22,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ebla.actors.errors import Unavailable
 from ebla.placement.deploy.slots import BUNDLE_CPU, Host
 
+# The states of a group until it is CREATED. One that has lost a node is RESCHEDULING.
+UNPLACED = ("PENDING", "PREPARED")
+
 
 class Group(msgspec.Struct, frozen=True):
     """A placement group. `state`: Ray's, one of PENDING, PREPARED, CREATED, RESCHEDULING. `nodes`:

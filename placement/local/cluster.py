@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,7 @@ class NodeState(msgspec.Struct, frozen=True):
 
 
 class LocalState(msgspec.Struct, frozen=True):
-    """local.json."""
+    """local.json. `owner`: the process that ends the cluster at its own end; None if a command does."""
 
     cluster: str
     settings: NodeSettings
@@ -84,6 +85,7 @@ class LocalState(msgspec.Struct, frozen=True):
     address: str | None = None
     dashboard_url: str | None = None
     complete: bool = False
+    owner: ProcessRecord | None = None
 
 
 class LocalCluster:
@@ -111,9 +113,11 @@ class LocalCluster:
         progress: Progress | None = None,
         temporary_root: Path = Path("/tmp"),
         timeout_s: float = START_S,
+        owned: bool = False,
     ) -> LocalCluster:
         """Start all nodes and wait until each is part of the cluster. An interruption leaves no
-        process behind."""
+        process behind. `owned`: this process ends the cluster; if it is killed before, the next start
+        does."""
         if not 1 <= nodes <= NODES_MAX:
             raise InvalidArgument(f"nodes must be between 1 and {NODES_MAX}, not {nodes}")
         directory = Path(directory).expanduser().absolute()
@@ -128,7 +132,9 @@ class LocalCluster:
                 auth=local_node.choose_auth(auth, directory, os.environ),
                 extra=dict(environment or {}),
             )
-            state = LocalState(cluster_id, settings, str(temporary_root / f"ebla-{cluster_id}"), size=nodes)
+            owner = local_processes.record(psutil.Process()) if owned else None
+            temporary = str(temporary_root / f"ebla-{cluster_id}")
+            state = LocalState(cluster_id, settings, temporary, size=nodes, owner=owner)
             cluster = cls(directory, state, progress)
             try:
                 cluster._bring_up(nodes, timeout_s)
@@ -149,7 +155,7 @@ class LocalCluster:
             )
         if not found.running:
             raise LocalClusterError(
-                f"the local cluster in {directory} runs only in part; end it with `ebla down` and start "
+                f"the local cluster in {directory} runs only in part; end it with {_down(directory)} and start "
                 "it again, the data stays"
             )
         return found
@@ -223,6 +229,11 @@ class LocalCluster:
     def running(self) -> bool:
         """Whether the cluster was started completely, and its head runs."""
         return self.state.complete and self.alive(HEAD)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the process that should have ended the cluster was killed before."""
+        return self.state.owner is not None and local_processes.find(self.state.owner) is None
 
     @property
     def address(self) -> str:
@@ -391,17 +402,21 @@ class LocalCluster:
 
 
 def _refuse_running(directory: Path, progress: Progress | None) -> None:
-    """Refuse a second start of a running cluster; end the processes that an interrupted start left."""
+    """Refuse a second start of a running cluster; end what an interrupted start or a killed owner left."""
     found = LocalCluster.find(directory, progress)
     if found is None:
         return
-    if found.running:
+    if found.running and not found.abandoned:
         raise LocalClusterError(
-            f"a local cluster runs in {directory} already; use it, or end it with `ebla down`"
+            f"a local cluster runs in {directory} already; use it, or end it with {_down(directory)}"
         )
     if progress is not None:
         progress("ending what an interrupted local cluster left behind")
     found._end(signal.SIGKILL)
+
+
+def _down(directory: Path) -> str:
+    return f"`EBLA_LOCAL_DIR={shlex.quote(str(directory))} ebla down`"
 
 
 def _last_words(text: str) -> str:

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -36,8 +37,17 @@ PID_CHARACTERS = 10
 BESIDE, REMOVED = ".new", ".removed"  # suffixes of half made and half removed entries
 
 
-class InstanceFile(msgspec.Struct, frozen=True):
-    """`lost`: the data directories in which a sync failed, with the error. `set_aside`: the directory that this replaced."""
+F = TypeVar("F", bound=msgspec.Struct)
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The field that a file of every version has."""
+
+    format: int
+
+
+class InstanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A version that adds a field raises FORMAT: an older one would drop the field. `lost`: the data directories in which a sync failed, with the error. `set_aside`: the directory that this replaced."""
 
     format: int
     uuid: str
@@ -240,19 +250,13 @@ class InstanceDirectory:
                 ) from None
             return None
         try:
-            file = msgspec.json.decode(data, type=InstanceFile)
+            return decode_of_format(data, InstanceFile, FORMAT, str(path))
         except msgspec.MsgspecError as error:
             raise Damaged(
-                f"{path} is unreadable ({error}); restore it, or move the directory aside to come back as a "
-                "new server",
+                f"{path} is unreadable ({error}); if another version of ebla wrote it, use that one; else restore it, or move "
+                "the directory aside to come back as a new server",
                 path=str(path),
             ) from error
-        if file.format != FORMAT:
-            raise Damaged(
-                f"{path} has format {file.format}, this version reads {FORMAT}; use the version that wrote it",
-                path=str(path),
-            )
-        return file
 
     def _fresh(self, new_uuid: str) -> InstanceFile:
         set_aside, lost = self._found_aside() or (None, {})
@@ -345,6 +349,18 @@ def _marked(directory: Path) -> FailedFile | None:
 
 
 # -- files that survive a power cut --------------------------------------------------------------------------
+
+
+def decode_of_format(data: bytes, kind: type[F], number: int, path: str) -> F:
+    """Decode a JSON file. Raises Damaged if its format has another number, whatever else it has; MsgspecError if it is unreadable."""
+    found = msgspec.json.decode(data, type=Format).format
+    if found != number:
+        raise Damaged(
+            f"{path} has format {found}, this version of ebla reads {number}; use the version that wrote it, and leave the file "
+            "where it is",
+            path=path,
+        )
+    return msgspec.json.decode(data, type=kind)
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -16,7 +16,8 @@ from ebla.cli.frame import places
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Common, Ui
 from ebla.cli.nodes import deployment
-from ebla.cli.nodes.deployment import _configured, _down_parts, _role_count, _up_command, _up_parts
+from ebla.cli.nodes.again import directories, up_command
+from ebla.cli.nodes.deployment import _configured, _down_parts, _role_count, _up_parts
 from ebla.cli.nodes.local import exposure
 from ebla.errors import NoCluster
 from ebla.placement import state
@@ -277,17 +278,34 @@ def test_up_names_each_trouble_once_and_counts_the_roles_that_run() -> None:
 
 
 def test_down_says_what_it_did_and_where_the_data_is() -> None:
-    gone = DownReport("ebla", ("master/0",), ("tablet-server/a",), ())
-    assert _down_parts("ebla", gone, True, [], "/data", "ebla up --local 4") == [
+    gone = DownReport("ebla", ("master/0",), ("tablet-server/a",), (), ("/data",))
+    assert _down_parts("ebla", gone, True, [], gone.data_dirs, "ebla up --local 4") == [
         "deployment ebla is down: 1 role stopped, tablet-server/a had to be ended",
         "the local Ray cluster has ended",
         "the data stays in /data on every host; this starts it again:",
         "  ebla up --local 4",
     ]
-    assert _down_parts("x", None, False, [], "/data", None) == [
+    assert _down_parts("x", None, False, [], (), None) == [
         "deployment x was not up: no local Ray cluster runs",
         "it has no data here; `ebla up --local 4` starts it on this machine",
     ]
+
+
+def test_down_names_the_directory_that_the_roles_said_and_not_that_of_the_user_who_ends_them(
+    home: Path,
+) -> None:
+    places.remember("ebla", "/mine")
+    theirs, both = (DownReport("ebla", ("master/0",), (), (), dirs) for dirs in (("/theirs",), ("/a", "/b")))
+    assert directories("ebla", theirs) == ("/theirs",)
+    assert "roles had data in /a and /b; with the right one as DIR" in str(
+        _down_parts("ebla", both, False, [], directories("ebla", both), "ebla up --data-dir DIR")
+    )
+    silent = structs.replace(theirs, data_dirs=())
+    assert directories("ebla", silent) == ("/mine",)
+    (home / ".ebla" / "other").mkdir()
+    assert directories("other", silent) == (), "an `ebla up` elsewhere has not used the default directory"
+    assert directories("other", None) == (str(home / ".ebla" / "other"),)
+    assert "no role said where" in str(_down_parts("other", silent, False, [], (), "ebla up --data-dir DIR"))
 
 
 @pytest.mark.parametrize(
@@ -295,16 +313,23 @@ def test_down_says_what_it_did_and_where_the_data_is() -> None:
     [(4, True, ""), (2, True, " --cpus 2"), (4, False, " --no-dashboard")],
 )
 def test_the_command_that_starts_a_local_deployment_again_has_its_options(
-    tmp_path: Path, cpus: int, dashboard: bool, options: str
+    home: Path, tmp_path: Path, cpus: int, dashboard: bool, options: str
 ) -> None:
+    default = str(home / ".ebla" / "ebla")
     settings = NodeSettings(cpus, 1 << 28, dashboard, Auth("token", "/secret"))
     local = LocalCluster(tmp_path, LocalState("c", settings, str(tmp_path), size=3))
-    assert _up_command("ebla", None, local) == f"ebla up --local 3 --auth token{options}"
+    assert up_command("ebla", None, local, default) == f"ebla up --local 3 --auth token{options}"
+    assert up_command("ebla", None, local, "/fast disk").endswith(f"{options} --data-dir '/fast disk'")
+    assert up_command("ebla", None, local, None).endswith(f"{options} --data-dir DIR")
     places.remember("ebla", "/fast disk")
-    assert _up_command("ebla", None, local).endswith(f"{options} --data-dir '/fast disk'")
+    named = f"{options} --data-dir {default}"
+    assert up_command("ebla", None, local, default).endswith(named), "`ebla up` would take the other one"
     (tmp_path / "auth_token").write_text("secret")
-    assert " --auth token" in _up_command("ebla", None, local), "also where a token is the default"
-    assert _up_command("a b", "10.0.0.1:6379") == "ebla up --address 10.0.0.1:6379 --name 'a b'"
+    assert " --auth token" in up_command("ebla", None, local, default), "also where a token is the default"
+    assert (
+        up_command("a b", "10.0.0.1:6379", None, str(home / ".ebla" / "a b"))
+        == "ebla up --address 10.0.0.1:6379 --name 'a b'"
+    )
 
 
 def test_the_command_that_starts_a_local_deployment_again_names_disabled_only_beside_a_token(
@@ -315,9 +340,10 @@ def test_the_command_that_starts_a_local_deployment_again_names_disabled_only_be
     local = LocalCluster(
         home, LocalState("c", NodeSettings(4, 1 << 28, True, Auth("disabled")), str(home), size=3)
     )
-    assert _up_command("ebla", None, local) == "ebla up --local 3"
+    default = str(home / ".ebla" / "ebla")
+    assert up_command("ebla", None, local, default) == "ebla up --local 3"
     (home / "auth_token").write_text("secret")
-    assert _up_command("ebla", None, local) == "ebla up --local 3 --auth disabled"
+    assert up_command("ebla", None, local, default) == "ebla up --local 3 --auth disabled"
 
 
 async def server_down(stage: Stage) -> None:

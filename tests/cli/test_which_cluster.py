@@ -16,6 +16,7 @@ from tests.cli.stage import invoke
 from tests.cli.test_deployment import report
 
 HERE, ELSEWHERE = "127.0.1.1:1111", "10.9.9.9:6379"
+DATA = "/theirs"  # of the deployment that another user has started
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def acts(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def down(name: str, **more: object) -> DownReport:
         found.append("the deployment stops")
-        return DownReport(name, ("master/0",), (), ())
+        return DownReport(name, ("master/0",), (), (), (DATA,))
 
     monkeypatch.setattr("ebla.placement.connection.connect_ray", connect)
     monkeypatch.setattr("ebla.placement.launch.down", down)
@@ -70,7 +71,7 @@ def test_down_ends_the_local_cluster_only_if_the_deployment_is_there(
     assert (ended.status, acts) == (0, done), ended.err
     assert ended.json["local_cluster_ended"] == (ENDS in done)
     again = "ebla up --local 4" if ENDS in done else "ebla up" + "".join(f" {word}" for word in flags)
-    assert ended.json["up_command"] == again
+    assert (ended.json["data_dir"], ended.json["up_command"]) == (DATA, f"{again} --data-dir {DATA}")
 
 
 def test_up_local_is_refused_before_it_starts_anything_if_commands_would_go_elsewhere(

@@ -19,7 +19,7 @@ import ray
 
 from ebla.actors.errors import Internal, NotDelivered, NotRunning, OutcomeUnknown, Throttled, Unavailable
 from ebla.actors.messages import Empty
-from ebla.actors.ray_shell import dotted
+from ebla.actors.ray_shell import FAILED, dotted
 from ebla.actors.ray_world import RayNetwork, remote_class
 from ebla.actors.world import decode_answer
 from ebla.placement import launch
@@ -226,11 +226,16 @@ def test_down_leaves_only_the_data_and_up_uses_it(
     cluster: LocalCluster, config: DeploymentConfig, call: Caller
 ) -> None:
     report = launch.down("test")
-    assert report.killed == () and len(report.stopped) == 4
+    assert report.killed == () and len(report.stopped) == 4 and report.data_dirs == (config.data_dir,)
     assert named_actors(config.namespace) == [] and groups.present("test") == []
     assert launch.status("test").roles == ()
+    instance = Path(config.data_dir) / "host-2" / "toy" / "instance"
+    instance.rename(instance.with_name("away"))
+    damaged = launch.up(config, plan=plan)
+    assert len(damaged.launched) == 4 and role("test", "toy/host-2").state == FAILED
+    instance.with_name("away").rename(instance)
     again = launch.up(config, plan=plan)
-    assert len(again.launched) == 4 and again.ready
+    assert again.launched == ("toy/host-2",) and again.ready, "a role that could not start is started again"
     assert call.when_back("toy/host-1", "show", Empty(), State).count == 5
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from ebla.actors.errors import NoCluster, Unavailable
 from ebla.placement import connection, ray_private
 from ebla.placement.local import failure, processes
 from ebla.placement.local.cluster import STATE, LocalState, NodeState
-from ebla.placement.local.node import NodeSettings, choose_auth
+from ebla.placement.local.node import DEFAULTS, NodeSettings, choose_auth
 from ebla.placement.ray_private import CHECK_ALIVE
 from ebla.storage.errors import InvalidArgument
 
@@ -219,6 +220,48 @@ def test_a_process_that_must_show_a_token_and_has_none_is_told_where_to_name_it(
     ):
         connection.connect_ray("10.0.0.5:6379", directory=tmp_path)
     assert initialised == []
+
+
+def test_the_variables_of_a_connection_end_with_it(
+    initialised: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later ray.init() of the same process would use the authentication of the local cluster, and so would a connection
+    elsewhere."""
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/secret"}
+    shown = (*token, connection.DRIVER[0])
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    monkeypatch.delenv(connection.DRIVER[0])
+    monkeypatch.setattr(connection, "choose", lambda *given: (token, "10.0.0.5:6379"))
+    monkeypatch.setattr(connection, "_require_listener", lambda address: None)
+    before = {name: os.environ.get(name) for name in shown}
+
+    def now() -> dict[str, str | None]:
+        return {name: os.environ.get(name) for name in shown}
+
+    connection.connect_ray(directory=tmp_path)
+    assert now() == {**token, connection.DRIVER[0]: DEFAULTS[connection.DRIVER[0]]}
+    connection.disconnect_ray()
+    assert now() == before
+    connection.connect_ray(directory=tmp_path)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/mine")
+    connection.disconnect_ray()
+    assert now() == {**before, "RAY_AUTH_TOKEN_PATH": "/mine"}, "what the user has set since stays"
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+
+    connection.connect_ray(directory=tmp_path)  # which ray.shutdown() ends
+    monkeypatch.setattr(connection, "choose", lambda *given: ({}, "10.0.0.6:6379"))
+    monkeypatch.setattr(connection, "_require_head", lambda address: None)
+    connection.connect_ray(directory=tmp_path)
+    assert (now()["RAY_AUTH_MODE"], now()["RAY_AUTH_TOKEN_PATH"]) == ("disabled", None)
+    connection.disconnect_ray()
+
+    def refused(*given: object) -> None:
+        raise NoCluster("nothing there")
+
+    monkeypatch.setattr(connection, "_require_listener", refused)
+    with pytest.raises(NoCluster):
+        connection.connect_ray(directory=tmp_path)
+    assert now() == before
 
 
 @pytest.mark.parametrize("remembered", [None, "127.0.0.1:1"], ids=["none", "one that has ended"])

@@ -11,15 +11,16 @@ import pytest
 import ray
 import ray.exceptions
 
-from ebla.actors.errors import Unavailable
-from ebla.actors.ray_shell import RUNNING
+from ebla.actors.errors import Unavailable, to_frame
+from ebla.actors.ray_shell import FAILED, RUNNING, Pong
 from ebla.placement import launch, state
 from ebla.placement.asking import AWAY, RoleStatus
 from ebla.placement.config import configure
-from ebla.placement.deploy import memory
+from ebla.placement.deploy import groups, memory
+from ebla.placement.deploy.groups import Group
 from ebla.placement.deploy.slots import Host
 from ebla.placement.journal import journals
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import Damaged, InvalidArgument
 from tests.placement.stage import SILENT, Stage, running
 
 
@@ -221,6 +222,23 @@ def test_what_a_task_on_a_host_refuses_is_said_in_its_own_words(monkeypatch: pyt
             ask(1, 2, InvalidArgument("several deployments"), needed=needed)
 
 
+def test_a_group_without_room_is_named_by_every_up_until_ray_has_placed_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first `up` that finds no room leaves its group to Ray, which places it when there is room."""
+    states = iter(["PENDING"] * 4)
+
+    def present(deployment: str) -> list[Group]:
+        now = next(states, "CREATED")
+        return [msgspec.structs.replace(group, state=now) for group in stage.present(deployment)]
+
+    monkeypatch.setattr(groups, "present", present)
+    for state_now in ("unknown to Ray", "PENDING"):
+        with pytest.raises(Unavailable, match=f"is {state_now}: Ray found no room for a, b, c, d; do these"):
+            launch.up({"name": "t", "data_dir": stage.here}, timeout_s=0.0)
+    assert stage.actors == {} and stage.up().ready
+
+
 # -- down ----------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +253,8 @@ def test_down_also_ends_the_roles_that_up_launches_meanwhile(stage: Stage) -> No
     report = stage.down()
     assert stage.actors == {} and stage.placed == {}
     assert (report.killed, report.groups) == (("tablet-server/c",), ("ebla-t-1",))
-    assert len(report.stopped) == 4
+    assert len(report.stopped) == 4 and report.data_dirs == (stage.here,)
+    assert stage.down().data_dirs == ()
 
 
 def test_down_says_so_if_roles_are_launched_without_an_end(
@@ -246,6 +265,28 @@ def test_down_says_so_if_roles_are_launched_without_an_end(
     monkeypatch.setattr(launch, "DOWN_S", 0.1)
     with pytest.raises(Unavailable, match=r"still has ebla-t-2: let an `ebla up` .* run `ebla down` again"):
         stage.down()
+
+
+def test_up_starts_a_role_again_that_could_not_start_and_reports_its_reason_if_it_still_cannot(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process stays up with the reason, so that Ray does not start it in a loop: only `ebla up` can."""
+    stage.up(masters=1, journals=1)
+    frame = to_frame(Damaged("no instance file", path="/d"))
+    whole = stage.actors["tablet-server/b"]
+    assert isinstance(whole, Pong)
+    stage.actors["tablet-server/b"] = msgspec.structs.replace(whole, state=FAILED, error=frame)
+    report = stage.up()
+    assert report.ready and report.launched == ("tablet-server/b",)
+
+    def still_fails(address: str, root: str) -> Pong:
+        return msgspec.structs.replace(running(address, root), state=FAILED, error=frame)
+
+    monkeypatch.setattr("tests.placement.stage.running", still_fails)
+    stage.actors["tablet-server/b"] = still_fails("tablet-server/b", whole.root)
+    report = stage.up()
+    assert report.launched == ("tablet-server/b",) and not report.ready
+    assert report.warnings == ("tablet-server/b is failed: Damaged: no instance file",)
 
 
 def test_up_ends_the_actors_of_a_removed_group_and_launches_their_roles_again(stage: Stage) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from ray._private import services
 
+from ebla import deployment
 from ebla.placement import ray_private
 from ebla.placement.local.cluster import AGAIN_MAX, STATE, LocalCluster, LocalClusterError
+from ebla.placement.local.processes import ProcessRecord
 from ebla.storage.errors import InvalidArgument
 
 UP = "print(\"Ray runtime started.\\n ray start --address='127.0.0.1:6379'\", flush=True); time.sleep(60)"
@@ -33,13 +38,16 @@ def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:
 
 
 @contextmanager
-def started(directory: Path, progress: list[str], nodes: int = 2) -> Iterator[LocalCluster]:
+def started(
+    directory: Path, progress: list[str], nodes: int = 2, owned: bool = False
+) -> Iterator[LocalCluster]:
     cluster = LocalCluster.start(
         nodes,
         directory=directory,
         auth="disabled",
         progress=progress.append,
         temporary_root=directory / "tmp",
+        owned=owned,
     )
     try:
         yield cluster
@@ -80,6 +88,53 @@ def test_a_node_that_never_starts_ends_the_cluster_with_its_last_error(
     assert sum("starting it again" in each for each in progress) == again
     assert f"node 2 ended while starting ({why}" in failed.value.message and failed.value.log is not None
     assert "\n" not in failed.value.message and not (tmp_path / STATE).exists()
+
+
+@pytest.fixture
+def running_toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node is one toy, which counts as its raylet."""
+    toys(monkeypatch, BROKEN)
+    monkeypatch.setattr(LocalCluster, "alive", lambda self, number: bool(self.processes(number)))
+
+
+def owner_is_killed(cluster: LocalCluster) -> None:
+    """Its process id may have another process since."""
+    assert cluster.state.owner is not None and cluster.state.owner.pid == os.getpid()
+    cluster._save(msgspec.structs.replace(cluster.state, owner=ProcessRecord(os.getpid(), 0.0)))
+
+
+def test_a_cluster_that_its_program_left_when_it_was_killed_is_ended_by_the_next_start_in_its_directory(
+    tmp_path: Path, running_toys: None
+) -> None:
+    """While the program runs, a start is refused with the command that ends the cluster of this directory."""
+    with started(tmp_path, [], nodes=1, owned=True) as first:
+        with (
+            pytest.raises(LocalClusterError, match=f"end it with `EBLA_LOCAL_DIR={tmp_path} ebla down`"),
+            started(tmp_path, [], nodes=1),
+        ):
+            pass
+        assert first.running
+        owner_is_killed(first)
+        with started(tmp_path, [], nodes=1) as second:
+            assert second.running and not first.running
+            assert not second.abandoned, "commands end it"
+
+
+def test_the_next_local_call_ends_a_cluster_that_a_killed_program_left_in_a_temporary_directory(
+    tmp_path: Path, running_toys: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with started(tmp_path / "ebla-a" / "cluster", [], nodes=1, owned=True) as left:
+        deployment._end_abandoned()
+        assert left.running, "its program runs"
+        owner_is_killed(left)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getuid", lambda: -1)
+            deployment._end_abandoned()
+        assert left.running, "it is another user's"
+        deployment._end_abandoned()
+        assert not left.running and not (tmp_path / "ebla-a").exists()
+        left.directory.mkdir(parents=True)  # for its end
 
 
 def test_the_agents_of_a_node_get_ports_that_are_free_and_its_raylet_waits_for_none(

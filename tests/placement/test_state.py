@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -72,12 +73,34 @@ def test_several_hosts_can_save_to_one_directory_at_once(tmp_path: Path) -> None
     assert found is not None and found.revision == 8
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"format": 99, "uuid": "u", "revision": 1, "config": {}}']
-)
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
 def test_unreadable_saved_state_is_damaged_and_never_new(tmp_path: Path, content: bytes) -> None:
     (tmp_path / state.FILE).write_bytes(content)
-    with pytest.raises(Damaged, match=r"restore it|use the version that wrote it"):
+    with pytest.raises(Damaged, match="restore it"):
+        state.load(str(tmp_path))
+
+
+def changed(**changes: Any) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(state.encode(deployment())) | changes)
+
+
+@pytest.mark.parametrize("changes", [{}, {"config": {"a_new_setting": 1}}, {"revision": [1]}])
+def test_saved_state_of_a_newer_format_is_not_called_unreadable_whatever_else_has_changed(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """The remedy for that would make a second deployment over the data."""
+    (tmp_path / state.FILE).write_bytes(changed(format=2, **changes))
+    with pytest.raises(Damaged, match=r"has format 2, .*; use the version that wrote it") as refused:
+        state.load(str(tmp_path))
+    assert "aside" not in refused.value.message
+
+
+@pytest.mark.parametrize("changes", [{"newer": 1}, {"journal": {"id": "j", "slots": ["a"], "newer": 1}}])
+def test_saved_state_with_an_unknown_field_is_refused_before_a_save_loses_the_field(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    (tmp_path / state.FILE).write_bytes(changed(**changes))
+    with pytest.raises(Damaged, match=r"`newer`.*if another version of ebla wrote it, use that one"):
         state.load(str(tmp_path))
 
 

@@ -58,7 +58,7 @@ def test_a_directory_with_contents_and_no_instance_is_damaged(tmp_path):
     assert not (tmp_path / INSTANCE).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 100, b'{"format": 1, "uuid": 3}'])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 100, b'{"format": 2, "uuid": 3}'])
 def test_an_unreadable_instance_is_damaged(tmp_path, content):
     start(tmp_path)
     (tmp_path / INSTANCE).write_bytes(content)
@@ -67,11 +67,23 @@ def test_an_unreadable_instance_is_damaged(tmp_path, content):
     assert (tmp_path / INSTANCE).read_bytes() == content
 
 
-def test_a_newer_format_is_refused_and_left_alone(tmp_path):
+@pytest.mark.parametrize("changes", [{}, {"seqno": {"host": 1}}, {"a newer field": 1}])
+def test_a_newer_format_is_refused_and_left_alone_whatever_else_has_changed(tmp_path, changes):
+    """It is not called unreadable: the remedy for that would give the data up."""
     start(tmp_path)
     file = msgspec.json.decode((tmp_path / INSTANCE).read_bytes())
-    (tmp_path / INSTANCE).write_bytes(msgspec.json.encode(file | {"format": FORMAT + 1}))
-    with pytest.raises(Damaged, match=f"format {FORMAT + 1}"):
+    newer = msgspec.json.encode(file | {"format": FORMAT + 1} | changes)
+    (tmp_path / INSTANCE).write_bytes(newer)
+    with pytest.raises(Damaged, match=f"format {FORMAT + 1}, .*; use the version that wrote it") as refused:
+        start(tmp_path)
+    assert "aside" not in refused.value.message and (tmp_path / INSTANCE).read_bytes() == newer
+
+
+def test_an_instance_with_an_unknown_field_is_refused_before_the_field_is_lost(tmp_path):
+    start(tmp_path)
+    file = msgspec.json.decode((tmp_path / INSTANCE).read_bytes())
+    (tmp_path / INSTANCE).write_bytes(msgspec.json.encode(file | {"newer": 1}))
+    with pytest.raises(Damaged, match=r"`newer`.*if another version of ebla wrote it, use that one"):
         start(tmp_path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -19,6 +18,8 @@ from ebla.cli.frame.options import Yes, option
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import NAME, Ui
+from ebla.cli.nodes import again
+from ebla.cli.nodes.again import CPUS
 from ebla.cli.nodes.local import document as document_of
 from ebla.cli.nodes.local import (
     exposure,
@@ -46,7 +47,6 @@ BY_HOST = (
     "ledger-store/",
     "replication-worker/",
 )  # roles whose address ends with their host
-CPUS = 4  # that each local node offers
 
 # -- up ------------------------------------------------------------------------------------------------------
 
@@ -222,30 +222,11 @@ def _remember(ui: Ui, cluster: LocalCluster | None, report: UpReport) -> None:
     from ebla.cli.frame import places
 
     places.remember(report.name, report.data_dir)
-    places.remember_up(report.name, _up_command(report.name, ui.common.address, cluster))
+    places.remember_up(
+        report.name, again.up_command(report.name, ui.common.address, cluster, report.data_dir)
+    )
     if report.ready and ui.interactive and report.name == name_of(ui):
         within(ui, lambda cluster: cluster.leave())  # which learns the names
-
-
-def _up_command(name: str, address: str | None, local: LocalCluster | None = None) -> str:
-    """The command that starts the deployment again. `local`: the local cluster that has to be started first."""
-    from ebla.cli.frame import places
-    from ebla.placement.config import default_data_dir
-
-    words = ["ebla", "up"]
-    if local is not None:
-        from ebla.placement.local.node import default_auth
-
-        settings, mode = local.state.settings, local.state.settings.auth.mode
-        words += ["--local", str(local.state.size)]
-        default = mode == default_auth(local.directory, os.environ) == "disabled"  # a token is always named
-        words += [] if default else ["--auth", mode]
-        words += [] if settings.num_cpus == CPUS else ["--cpus", str(settings.num_cpus)]
-        words += [] if settings.dashboard else ["--no-dashboard"]
-    words += [] if address is None or local is not None else ["--address", address]
-    data = places.data_dir(name)
-    words += [] if data == default_data_dir(name) else ["--data-dir", data]
-    return shlex.join(words if name == NAME else [*words, "--name", name])
 
 
 def _role_count(roles: list[RoleStatus]) -> str:
@@ -296,9 +277,11 @@ def down(
         if found is None or found.running:
             report = _down(ui, name, timeout, progress, found is None)
         others = _others(name) if report is not None and found is not None else []
-        again: str | None = _up_command(name, ui.common.address, found if not others else None)
+        data = again.directories(name, report)
+        local = found if not others else None
+        up: str | None = again.up_command(name, ui.common.address, local, again.data_dir(data))
         if found is None and report is None:
-            again = places.up_command(name) or (again if Path(places.data_dir(name)).exists() else None)
+            up = places.up_command(name) or (up if data else None)
         if found is not None and not others:
             disconnect_ray()
             progress.step("ending the local Ray cluster")
@@ -307,7 +290,6 @@ def down(
     if found is not None or wanted(ui) is None:
         failure.forget(local_directory())
     ended = found is not None and not others
-    data = places.data_dir(name)
     document = {
         "name": name,
         "changed": bool(ended or (report and (report.stopped or report.killed))),
@@ -315,10 +297,10 @@ def down(
         "killed": list(report.killed) if report else [],
         "local_cluster_ended": ended,
         "others_running": others,
-        "data_dir": data,
-        "up_command": again,
+        "data_dir": again.data_dir(data),
+        "up_command": up,
     }
-    ui.show(document, *_down_parts(name, report, ended, others, data, again))
+    ui.show(document, *_down_parts(name, report, ended, others, data, up))
 
 
 def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
@@ -349,7 +331,12 @@ def _others(name: str) -> list[str]:
 
 
 def _down_parts(
-    name: str, report: DownReport | None, ended: bool, others: list[str], data: str, again: str | None
+    name: str,
+    report: DownReport | None,
+    ended: bool,
+    others: list[str],
+    data: tuple[str, ...],
+    up: str | None,
 ) -> list[Any]:
     stopped, killed = (report.stopped, report.killed) if report else ((), ())
     if report is None and not ended:
@@ -365,9 +352,9 @@ def _down_parts(
         parts.append("the local Ray cluster has ended")
     if others:
         parts.append(f"the local Ray cluster continues: {', '.join(others)} still runs in it")
-    if again is None:
+    if up is None:
         return [*parts, "it has no data here; `ebla up --local 4` starts it on this machine"]
-    return [*parts, f"the data stays in {data} on every host; this starts it again:", f"  {again}"]
+    return [*parts, again.sentence(data), f"  {up}"]
 
 
 # -- status --------------------------------------------------------------------------------------------------
@@ -377,6 +364,7 @@ def status(ui: Ui) -> None:
     """Show masters, servers and tables, and one line about their health. Exit status 0: all healthy, 1: not."""
     name = name_of(ui)
     address = reach(ui)
+    from ebla.cli.frame import places
     from ebla.placement import launch
 
     report = launch.status(name)
@@ -390,9 +378,10 @@ def status(ui: Ui) -> None:
         "quarantine": kept,
     }
     if health is None or kept is None:
+        start = again.up_command(name, ui.common.address, None, places.data_dir(name))
         ui.show(
             document,
-            f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name, ui.common.address)}` starts it",
+            f"deployment {name} is not up in the Ray cluster at {address}; `{start}` starts it",
         )
         raise typer.Exit(FAILED)
     ui.show(document, *_status_parts(ui, report, health, address), *views.quarantined(kept))
