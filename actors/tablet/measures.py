@@ -3,7 +3,8 @@ number of tablets; `ebla tablet show` shows a single tablet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
@@ -41,15 +42,72 @@ class MeasuredServer(Protocol):
     copies: Copies
     copy_sources: CopySources
     leasing: Leasing
+    census: Census
 
     def hung_disks(self) -> tuple[str, ...]: ...
 
 
-class Now(NamedTuple):
-    """The server at this instant, and its running replicas."""
+class Share(NamedTuple):
+    """A replica's part of the figures."""
 
-    server: MeasuredServer
-    running: list[Replica]
+    state: str
+    log_bytes: int = 0
+    quiescent: bool = False
+    unapplied: int = 0
+    term: int = 0
+    runs: int = 0
+    tiers: int = 0
+    blocks: int = 0
+    debt_bytes: int = 0
+
+    @staticmethod
+    def of(replica: Replica) -> Share:
+        if replica.state != RUNNING:
+            return Share(replica.state)
+        core, store = replica.core, replica.store
+        return Share(
+            core.shown_role,
+            replica.log.size_bytes,
+            core.stance.quiescent,
+            core.commit_index - store.applied.index,
+            core.term,
+            *(() if store.runs is None else store.runs.counts()),
+        )
+
+
+class Census:
+    """The shares of all replicas. Those without events keep theirs: there may be thousands of them."""
+
+    def __init__(self) -> None:
+        self.shares: dict[str, Share] = {}
+
+    def update(self, replicas: dict[str, Replica], changed: Iterable[str]) -> None:
+        for tablet in changed:
+            replica = replicas.get(tablet)
+            if replica is None:
+                self.shares.pop(tablet, None)
+            else:
+                self.shares[tablet] = Share.of(replica)
+
+
+class Now:
+    """The server at this instant, and its replicas by state and by what figures tell of them."""
+
+    def __init__(self, server: MeasuredServer) -> None:
+        self.server = server
+        server.census.update(server.replicas, server.rounds.unmeasured)
+        server.rounds.unmeasured.clear()
+        states, *columns = zip(Share(""), *server.census.shares.values(), strict=True)
+        self.states = Counter(states)
+        self.states[FAILED] += len(server.lifecycle.broken)
+        self.states.update(tombstone.state for tombstone in server.lifecycle.tombstones.values())
+        self._columns: dict[str, tuple[int, ...]] = dict(zip(Share._fields[1:], columns, strict=True))
+
+    def sum(self, name: str) -> int:
+        return sum(self._columns[name])
+
+    def max(self, name: str) -> int:
+        return max(self._columns[name])
 
 
 STATE: Sheet[Now] = Sheet(
@@ -73,7 +131,7 @@ STATE: Sheet[Now] = Sheet(
         "tablet_log_bytes",
         "bytes",
         "log entries retained for flushes and for peers",
-        lambda now: sum(r.log.size_bytes for r in now.running),
+        lambda now: now.sum("log_bytes"),
     ),
     gauge(
         "tablet_disk_bytes",
@@ -109,25 +167,25 @@ STATE: Sheet[Now] = Sheet(
         "tablet_runs",
         "runs",
         "sorted runs of the replicas whose rows are columns",
-        lambda now: sum(len(r.store.runs.directory.runs) for r in now.running if r.store.runs),
+        lambda now: now.sum("runs"),
     ),
     gauge(
         "tablet_tiers_max",
         "tiers",
         "runs that a read of one key may visit, of the replica with most",
-        lambda now: max((len(r.store.runs.directory.tiers) for r in now.running if r.store.runs), default=0),
+        lambda now: now.max("tiers"),
     ),
     gauge(
         "tablet_blocks",
         "blocks",
         "blocks of these sorted runs",
-        lambda now: sum(r.store.runs.counts()[2] for r in now.running if r.store.runs),
+        lambda now: now.sum("blocks"),
     ),
     gauge(
         "tablet_compaction_debt_bytes",
         "bytes",
         "rows that compactions under way, or due, have yet to merge",
-        lambda now: sum(r.store.runs.counts()[3] for r in now.running if r.store.runs),
+        lambda now: now.sum("debt_bytes"),
     ),
     counter(
         "tablet_compaction_steps",
@@ -151,13 +209,13 @@ STATE: Sheet[Now] = Sheet(
         "tablet_quiescent",
         "replicas",
         "replicas without writes, which send nothing",
-        lambda now: sum(r.core.stance.quiescent for r in now.running),
+        lambda now: now.sum("quiescent"),
     ),
     gauge(
         "tablet_unapplied_entries_max",
         "entries",
         "committed entries that are not applied, of the replica with most",
-        lambda now: max((r.core.commit_index - r.store.applied.index for r in now.running), default=0),
+        lambda now: now.max("unapplied"),
     ),
     gauge(
         "tablet_lease_held",
@@ -169,7 +227,7 @@ STATE: Sheet[Now] = Sheet(
         "tablet_term_max",
         "",
         "the highest term or ballot of any replica",
-        lambda now: max((r.core.term for r in now.running), default=0),
+        lambda now: now.max("term"),
     ),
 )
 
@@ -248,17 +306,10 @@ SHEETS = (STATE, BY_ROLE, TALLY, REFUSED, SYNCS, COPIES)
 
 
 def measure(server: MeasuredServer) -> Iterator[Figure]:
-    running = [replica for replica in server.replicas.values() if replica.state == RUNNING]
-    counts = dict.fromkeys(ROLES, 0)
-    counts[FAILED] = len(server.lifecycle.broken) + sum(r.state == FAILED for r in server.replicas.values())
-    for tombstone in server.lifecycle.tombstones.values():
-        counts[tombstone.state] += 1
-    for replica in running:
-        counts[replica.core.shown_role] += 1
-    tally = server.rounds.tally
-    yield from STATE.read(Now(server, running))
-    for role, count in counts.items():
-        yield from BY_ROLE.read(count, role)
+    now, tally = Now(server), server.rounds.tally
+    yield from STATE.read(now)
+    for role in ROLES:
+        yield from BY_ROLE.read(now.states[role], role)
     yield from TALLY.read(tally)
     for limit in LIMITS:
         yield from REFUSED.read(tally.refused[limit], limit)

@@ -44,7 +44,7 @@ from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.starting import Starting
-from ebla.actors.tablet.measures import measure
+from ebla.actors.tablet.measures import Census, measure
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.pacifica.leasing import Leasing
 from ebla.actors.tablet.pacifica.orders import Orders, OrderVerbs
@@ -81,6 +81,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         self.world = world
         self.options = options
         self.replicas: dict[str, Replica] = {}
+        self.census = Census()
         self.load = Load(options.memtable_bytes)
         self.serving = self.running = False
         self.stopping = False
@@ -154,22 +155,13 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             self.world, me, self.protocols, self.replicas, superblocks, self.rounds, quarantine
         )
         self.starting = Starting(self.world, self.lifecycle)
-        self.leasing = Leasing(
-            self.world,
-            self.options,
-            self.identity,
-            self.rounds,
-            self.replicas,
-            self.lifecycle.tombstones,
-            lease,
-            lambda: self.running,
-            self._changed,
-        )
+        self.leasing = self._leasing(lease)
         self.orders = Orders(
             self.world, self.options, self.identity, self.rounds, self.lifecycle, self._changed
         )
         self.retention = LogRetention(self.options)
         self.compactor = Compactor(self.world, self.rounds, self._replica_changed)
+        self.scrubber = Scrubber(self.world, self.options, self._replica_changed)
         self.maintenance = Maintenance(
             self.world,
             self.options,
@@ -178,9 +170,9 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             self.scans,
             self.load,
             self.compactor,
+            self.scrubber,
             self._replica_changed,
         )
-        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._replica_changed)
         self.copy_sources = CopySources(
             self.world,
             self.options,
@@ -207,6 +199,19 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             refused_s,
             lambda: self.serving,
             lambda: not self.running,
+        )
+
+    def _leasing(self, lease: Lease) -> Leasing:
+        return Leasing(
+            self.world,
+            self.options,
+            self.identity,
+            self.rounds,
+            self.lifecycle.appointed,
+            self.lifecycle.tombstones,
+            lease,
+            lambda: self.running,
+            self._changed,
         )
 
     def _reporter(self, master: str) -> Reporter:
@@ -259,7 +264,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         stirred = {tablet: self.replicas[tablet] for tablet in self.rounds.stirred if tablet in self.replicas}
         self.rounds.stirred.clear()
         for reporter in self.reporters:
-            reporter.find_changes(stirred)
+            reporter.note_events(stirred)
 
     async def perform(self, method: str, request: Any) -> Any:
         """Carry out a verb. An internal error of it carries the last events of the request's tablets."""

@@ -6,6 +6,7 @@ unreadable or of another instance is therefore Damaged, never new. Everything he
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -435,12 +436,17 @@ def _behind_links(place: Path) -> list[Path]:
 
 
 def directory_bytes(directory: Path) -> int:
-    """Bytes on disk of the files under `directory`, without following links."""
-    total = 0
-    for at, _, names in os.walk(directory):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(at, name)).st_blocks * 512
-            except OSError:
-                continue  # removed meanwhile, or on a failing disk, which other calls find
+    """Bytes on disk of the files under `directory`, without links and what is behind them."""
+    total, waiting = 0, [str(directory)]
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue  # removed meanwhile, or on a failing disk, which other calls find
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_symlink():
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total

@@ -7,6 +7,7 @@ from ebla.actors import messages as m
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.tablet import measures
 from ebla.actors.tablet.engine.space import MEASURE_S, USED_S
+from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption, DiskFull
 from tests.figures import figures_of, kinds, listed
 from tests.tablet.copies import copied, entomb
@@ -169,3 +170,28 @@ async def test_heartbeats_count_the_replicas_and_leaders_of_now(group: Group) ->
         leaders = sum(each.leads for each in held.values())
         assert reporter._count() == (sum(each.state != m.DELETED for each in held.values()), leaders)
         assert leaders, "each took over some"
+
+
+@simulated(shared_log_bytes=20_000, memtable_bytes=20_000)
+async def test_the_figures_of_replicas_are_those_of_a_new_count(group: Group) -> None:
+    """They are counted again only after events."""
+    tablets = await group.create_many(5)
+    for k in range(12):
+        await group.upsert(*(row(100 * k + i, "x" * 300) for i in range(20)), tablet=tablets[k % 3])
+        for host in HOSTS:
+            shares_are_current(group.server(host))
+        if k == 3:
+            await group.flush(HOSTS[0])
+        if k == 6:
+            await group.drop(HOSTS[1], tablets[4])
+            group.replica(HOSTS[2], tablets[3]).fail(Corruption("a page turned"))
+        await group.sleep(0.3)
+    await group.sleep(5.0)
+    for host in HOSTS:
+        shares_are_current(group.server(host))
+
+
+def shares_are_current(server: TabletServer) -> None:
+    figures_of(server)
+    fresh = {tablet: measures.Share.of(replica) for tablet, replica in server.replicas.items()}
+    assert server.census.shares == fresh

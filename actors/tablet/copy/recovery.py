@@ -60,7 +60,7 @@ CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-FULL_EVERY = 8  # every 8th check includes quiescent replicas
+FULL_EVERY = 8  # every 8th check includes quiescent leaders that are in doubt
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
 
@@ -88,7 +88,7 @@ class Recovery:
         self.rounds = rounds
         self.calls = 0
         self._calls_to: dict[str, int] = {}  # by the peer's uuid: calls under way
-        self._attempts: dict[tuple[str, str], Attempt] = {}  # tablet, peer
+        self._attempts: dict[str, dict[str, Attempt]] = {}  # by tablet and peer; of peers that are not well
 
     def start(self) -> None:
         self.world.spawn(self._run(), "recovery")
@@ -96,36 +96,50 @@ class Recovery:
     async def _run(self) -> None:
         for number in itertools.count():
             await self.world.clock.sleep(self.options.leader_heartbeat_s)
-            self._check(self.world.now(), everything=number % FULL_EVERY == 0)
+            self._check(self.world.now(), doubtful=number % FULL_EVERY == 0)
 
-    def _check(self, now: float, *, everything: bool) -> None:
-        """Decide which requests to send, without waiting. Only the silence of a server changes what a quiescent leader knows."""
-        kept = {} if everything else self._attempts  # of replicas that are not ticking, too
+    def _check(self, now: float, *, doubtful: bool) -> None:
+        """Decide which requests to send, without waiting."""
+        looked = {**self.rounds.unchecked, **self.rounds.ticking}
+        self.rounds.unchecked.clear()
+        if doubtful:
+            looked.update(self._doubtful(now))
         due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
-        for replica in (self.replicas if everything else self.rounds.ticking).values():
-            if not replica.leads:
-                replica.health = {}
-                continue
-            core = replica.core
-            health = core.health(now, self.options.follower_failed_s)
-            if health != replica.health:
-                replica.health = health
-                self.rounds.stirred[replica.tablet] = replica
-            for uuid, state in health.items():
-                key = (replica.tablet, uuid)
-                if state in (HEALTHY, LOST):
-                    kept.pop(key, None)
-                    continue
-                attempt = kept[key] = self._attempts.get(key) or Attempt()
+        for tablet, replica in looked.items():
+            core, known = replica.core, self._attempts.pop(tablet, {})
+            attempts: dict[str, Attempt] = {}
+            for uuid in self._unwell(replica, now):
+                attempt = attempts[uuid] = known.get(uuid) or Attempt()
                 self._note_copying(core, uuid, attempt, now)
                 peer, wanted = core.configuration.peer(uuid), self._wanted(core, uuid, now)
                 if peer is None or wanted is None or attempt.under_way or now < attempt.not_before:
                     continue
                 due.append((replica, peer, attempt, *wanted))
-        self._attempts = kept
+            if attempts:
+                self._attempts[tablet] = attempts
         for replica, peer, attempt, state, last in sorted(due, key=lambda each: each[2].not_before):
             if self.calls < CALLS_MAX and self._calls_to.get(peer.uuid, 0) < PEER_CALLS_MAX:
                 self._send(replica, peer, attempt, state, last)
+
+    def _doubtful(self, now: float) -> dict[str, Replica]:
+        """The quiescent leaders whose view of their peers may have changed without an event: those with a peer that was not well,
+        and those whose peers' servers have not answered lately. All others find their peers healthy, as when they were checked last."""
+        self._attempts = {
+            tablet: peers for tablet, peers in self._attempts.items() if tablet in self.replicas
+        }
+        unwell = {tablet: self.replicas[tablet] for tablet in self._attempts}
+        return {**unwell, **self.rounds.liveness.doubted(now - self.options.election_s_min)}
+
+    def _unwell(self, replica: Replica, now: float) -> list[str]:
+        """Update the health of the replica's peers. Return those that a copy may help."""
+        if not replica.leads:
+            replica.health = {}
+            return []
+        health = replica.core.health(now, self.options.follower_failed_s)
+        if health != replica.health:
+            replica.health = health
+            self.rounds.stirred[replica.tablet] = replica
+        return [uuid for uuid, state in health.items() if state not in (HEALTHY, LOST)]
 
     def _note_copying(self, core: GroupCore, uuid: str, attempt: Attempt, now: float) -> None:
         """Let the pause after a copy begin at the end of the copy, for any duration; also after a

@@ -189,8 +189,9 @@ class Liveness:
             # The numbers go on, so that an answer to an earlier message clears no later change.
             made.leader_changes.last = other.leader_changes.last
             made.absent = other.absent  # they rely on nothing, and wake when it answers
-            self._answered.pop(uuid, None)
+            # They first take the last answer of the earlier incarnation, or quiet time would seem silence.
             self._wake("restarted", [*other.led.values(), *self._successions(other)])
+            self._answered.pop(uuid, None)
         return made
 
     def _wake(self, why: str, replicas: Iterable[Replica]) -> None:
@@ -204,6 +205,16 @@ class Liveness:
     def met(self, uuid: str) -> str:
         """The incarnation of the server that is known here; "" if it is not known."""
         return self._others[uuid].start if uuid in self._others else ""
+
+    def doubted(self, since: float) -> dict[str, Replica]:
+        """The leaders here that are quiescent without a server, or rely on one that has answered no message sent since then."""
+        found: dict[str, Replica] = {}
+        for uuid, other in self._others.items():
+            answered = self._answered.get(uuid)
+            if answered is None or answered.sent_at < since:
+                found.update(other.led)
+            found.update(other.absent)
+        return found
 
     def changes_for(self, uuid: str) -> list[str]:
         """The tablets whose follower here has changed its stance, until the server knows."""

@@ -25,7 +25,7 @@ from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.batches import decode_batch
-from ebla.actors.tablet.engine.core import LEADER, Effects, GroupCore, Offer, Pending, Send
+from ebla.actors.tablet.engine.core import LEADER, NEVER, Effects, GroupCore, Offer, Pending, Send
 from ebla.actors.tablet.engine.log import Slot, TabletLog
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.quiescence import AWAKE
@@ -117,7 +117,7 @@ class Replica:
         self._time = LogTime(monotonic)
         self.state = RUNNING
         self.stance = AWAKE  # as the server last noted it: see Rounds.step
-        self.due, self.awaits_turn = float("-inf"), False  # to tick, to begin an election: see Rounds.tick
+        self.due, self.scrub_at, self.awaits_turn = NEVER, NEVER, False  # see Rounds.tick, upkeep/scrubber.py
         self.error: str | None = None
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}

@@ -62,6 +62,8 @@ class Rounds:
         self._links: dict[tuple[str, str], Link] = {}
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
         self.stirred: dict[str, Replica] = {}  # since the server last looked for changes to report
+        self.unchecked: dict[str, Replica] = {}  # since recovery last checked the health of their peers
+        self.unmeasured: dict[str, Replica] = {}  # since the figures were last read
         self.ticking: dict[str, Replica] = {}  # those for which time passes
         self._begun: dict[Replica, float] = {}  # those that hold an election, and its start
         self._postponed: dict[Replica, None] = {}  # those whose files cannot be opened now
@@ -127,7 +129,12 @@ class Rounds:
     def ended(self, replica: Replica) -> None:
         """Note that the replica has failed, or is deleted."""
         self.liveness.note(replica)
-        self.stirred[replica.tablet] = self.touched[replica.tablet] = replica
+        self.touched[replica.tablet] = replica
+        self.stir(replica)
+
+    def stir(self, replica: Replica) -> None:
+        """Note a change that is no event of the core, for reports and figures."""
+        self.stirred[replica.tablet] = self.unmeasured[replica.tablet] = replica
 
     def _note_stance(self, replica: Replica) -> None:
         if replica.core.stance is not replica.stance:
@@ -144,7 +151,8 @@ class Rounds:
         """Let the replica take part in the next round."""
         tablet = replica.tablet
         replica.due, replica.awaits_turn = NEVER, False
-        self._dirty[tablet] = self.touched[tablet] = self.stirred[tablet] = self.ticking[tablet] = replica
+        self._dirty[tablet] = self.touched[tablet] = self.unchecked[tablet] = self.ticking[tablet] = replica
+        self.stir(replica)
         self._wake.ring()
 
     def write(self, unwritten: Unwritten) -> None:
@@ -278,6 +286,7 @@ class Rounds:
                 snapshot.close()
             replica.checkpoints.clear()
             return
+        self.stir(replica)  # they may have been looked at since the event
         for snapshot in replica.checkpoints:
             self.on_checkpoint(replica, snapshot)
         replica.checkpoints.clear()

@@ -221,7 +221,7 @@ class Deletion:
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
         )
         tombstone = lifecycle.tombstones[tablet] = lifecycle.tombstone(marked, consensus, durable)
-        lifecycle.replicas.pop(tablet, None)
+        lifecycle.take_out(tablet)
         if replica is not None:
             tombstone.former, tombstone.former_ran = replica, replica.state == RUNNING
             tombstone.needs = replica.log.oldest_shared_seq()
@@ -304,7 +304,7 @@ class Deletion:
                 tombstone.move(ENDED)
             await self._close_former(tombstone, keep=False)
         if replica is not None:
-            del lifecycle.replicas[tablet]
+            lifecycle.take_out(tablet)
             self._end_service(replica)
             await self._close(replica, keep=False)
         await lifecycle.remove(tablet)

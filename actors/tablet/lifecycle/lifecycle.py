@@ -16,6 +16,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.messages.pacifica import BallotRecord
 from ebla.actors.replication.configuration import Configuration, with_shared_peers
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.core import Replication, Voter
@@ -65,6 +66,7 @@ class Lifecycle:
     def __post_init__(self) -> None:
         self.consensus = self.rounds.consensus
         self.shared = self.rounds.shared
+        self.appointed: dict[str, Replica] = {}  # those of `replicas` whose leader the master appoints
         self.broken: dict[str, Broken] = {}
         self.tombstones: dict[str, Tombstone] = {}
         self.unloaded: dict[str, Unloaded] = {}  # replicas that the start of the server has not loaded yet
@@ -312,7 +314,14 @@ class Lifecycle:
         known = self.all().get(replica.tablet)
         assert known is None, ("a tablet has one replica here", replica.tablet, known)
         self.replicas[replica.tablet] = replica
+        if isinstance(replica.core.hard_state, BallotRecord):
+            self.appointed[replica.tablet] = replica
         self.rounds.step(replica, replica.require_running)
+
+    def take_out(self, tablet: str) -> None:
+        """Let a replica that is about to stop be none of this server's."""
+        self.replicas.pop(tablet, None)
+        self.appointed.pop(tablet, None)
 
 
 def _rows(superblock: Superblock, store: TabletStore) -> Rows:

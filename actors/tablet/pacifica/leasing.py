@@ -35,7 +35,8 @@ AGAIN_S = 0.05
 
 @dataclass(eq=False)
 class Leasing:
-    """`serving`: whether the server serves; one that does not asks for no lease. `report`: reports a tablet to the masters."""
+    """`replicas`: those of PacificA tablets. `serving`: whether the server serves; one that does not asks for no lease. `report`:
+    reports a tablet to the masters."""
 
     world: World
     options: TabletServerOptions
@@ -82,12 +83,12 @@ class Leasing:
     def _notice_end(self, now: float) -> None:
         """Tick the replicas that lead in a lease that is over."""
         for replica in list(self.replicas.values()) if now >= self.lease.until else ():
-            if type(replica.core) is PacificaCore and replica.leads:
+            if replica.leads:
                 self.rounds.step(replica, replica.core.tick, now)
 
     def _report_waiting(self) -> None:
         for tablet, replica in self.replicas.items():
-            if type(replica.core) is PacificaCore and replica.core.awaits_ballot:
+            if isinstance(replica.core, PacificaCore) and replica.core.awaits_ballot:
                 self.report(tablet)
 
     def _send(self, now: float) -> None:
@@ -117,9 +118,8 @@ class Leasing:
         return self.lease.beacon(now, log_stalled=stalled)
 
     def _needed(self) -> bool:
-        """Whether a PacificA tablet is, or was, on this server: the master may appoint it. Thousands of replicas are asked every
-        second, and `isinstance` takes ten times as long for a class with abstract methods."""
-        return any(type(replica.core) is PacificaCore for replica in self.replicas.values()) or any(
+        """Whether a PacificA tablet is, or was, on this server: the master may appoint it."""
+        return bool(self.replicas) or any(
             isinstance(each.hard_state, BallotRecord) for each in self.tombstones.values()
         )
 

@@ -103,6 +103,7 @@ class Compactor:
         finally:
             del self.committing[replica.tablet]
         self.rounds.tally.syncs[DATA].add(self.world.now() - began)
+        self.rounds.stir(replica)
 
 
 def runs_of(replica: Replica) -> RunTree:

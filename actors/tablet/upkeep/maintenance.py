@@ -35,12 +35,13 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.compactor import Compactor
+from ebla.actors.tablet.upkeep.scrubber import Scrubber
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument, TooManyFiles
 from ebla.storage.logs.entries import EXPIRE, Position
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
-TURNS = 200  # so many checks also include each idle replica once, in turn
+TURNS = 1200  # so many checks, a minute, also include each idle replica once, in turn
 UNMAPPED_MAX = 50  # replicas whose files are unmapped after one check
 UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0
@@ -67,6 +68,7 @@ class Maintenance:
     scans: Scans
     load: Load
     compactor: Compactor
+    scrubber: Scrubber
     on_flushed: Callable[[Replica], None]
 
     def __post_init__(self) -> None:
@@ -113,6 +115,7 @@ class Maintenance:
                 self._synced(DATA, began)
             await self.world.faults.here("tablet.flush.after_commit")
         self.rounds.touched[replica.tablet] = replica
+        self.rounds.stir(replica)
         if replica.full:
             replica.full = False
             self.rounds.touch(replica)
@@ -178,6 +181,7 @@ class Maintenance:
             self._flush_largest()
             self._flush_due(replicas)
             self.compactor.look(replicas)
+            self.scrubber.look(replicas)
             for replica in replicas:
                 if replica.state == RUNNING:
                     replica.explained(self._drop, replica)
@@ -316,6 +320,7 @@ class Maintenance:
         if index > log.dropped.index:
             log.drop_to(index)
             replica.core.log.drop_to(index)
+            self.rounds.stir(replica)
 
     async def _trim_shared(self) -> None:
         """Trim the older half, after needed entries have moved to private logs, durably. Not before all replicas are loaded: only then

@@ -32,7 +32,7 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 CALL_TIMEOUT_S = 5.0
-FULL_EVERY = 10  # every 10th heartbeat looks at all replicas; the others at those with events
+FULL_EVERY = 60  # every 60th heartbeat looks at all replicas, in case an event went unnoticed; the others at those with events
 GROWN_BYTES = 1 << 18
 GROWN_SHARE = 8
 
@@ -73,14 +73,17 @@ class Reporter:
         self._uncounted[tablet] = None
         self._wake.set()
 
-    def find_changes(self, held: Mapping[str, Replica | Broken | Tombstone]) -> None:
-        """Find those of these replicas whose reportable facts have changed, and a change of free space, which placement needs
-        at once."""
+    def note_events(self, replicas: Mapping[str, Replica]) -> None:
+        """Take the replicas that had events, and a change of free space, which placement needs at once."""
         if self.space.takes_data != self._took_data:
             self._took_data = self.space.takes_data
             self._wake.set()
+        self._grown.update(dict.fromkeys(replicas))
+        self._find_changes(replicas)
+
+    def _find_changes(self, held: Mapping[str, Replica | Broken | Tombstone]) -> None:
+        """Find those of these replicas whose reportable facts have changed."""
         for tablet, replica in held.items():
-            self._grown[tablet] = None
             facts = replica.facts()
             if self._seen.get(tablet) != facts:
                 self._seen[tablet] = facts
@@ -88,7 +91,8 @@ class Reporter:
 
     def _find_sizes(self) -> None:
         """Find replicas whose size is no longer about as reported: by an eighth and by 256 KiB. The next heartbeat has it."""
-        held, grown, self._grown = self.held(), self._grown, {}
+        grown, self._grown = self._grown, {}
+        held = self.held() if grown else {}
         for tablet, replica in ((tablet, held[tablet]) for tablet in grown if tablet in held):
             size, reported = replica.size_bytes, self._sizes.get(tablet, 0)
             if abs(size - reported) > max(GROWN_BYTES, reported // GROWN_SHARE):
@@ -114,7 +118,7 @@ class Reporter:
         for number in itertools.count():
             if number % FULL_EVERY == 0:
                 self._uncounted = dict.fromkeys((*self._counted, *self.held()))
-                self.find_changes(self.held())
+                self._find_changes(self.held())
             self._wake.clear()
             try:
                 again = await self._beat()
@@ -169,7 +173,7 @@ class Reporter:
         return wanted
 
     def _report(self, full: bool, sequence: int) -> TabletReport:
-        held = self.held()
+        held = self.held() if full or self._changed else {}
         names = list(held) if full else list(self._changed)
         updated: list[ReplicaReport] = [held[name].report() for name in names if name in held]
         removed = tuple(name for name in names if name not in held)
