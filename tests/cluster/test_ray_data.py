@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,21 @@ import pyarrow as pa
 import pytest
 import ray.data
 from ray.data.block import Block
+from ray.data.datasource import ReadTask
 
 import ebla
+from ebla import ray_data
 from ebla.log import blocks
 from ebla.placement.config import DeploymentConfig
-from ebla.ray_data import TableDatasink, _by_host, read_log, read_table, write_log, write_table
+from ebla.ray_data import (
+    TableDatasink,
+    TabletsDatasource,
+    _by_host,
+    read_log,
+    read_table,
+    write_log,
+    write_table,
+)
 from ebla.table import Database
 from tests.cluster.conftest import THREE_HOSTS
 
@@ -66,18 +77,24 @@ def test_a_table_is_read_with_one_task_per_tablet_on_hosts_with_replicas(db: Dat
 
 
 def test_a_read_fails_if_a_worker_dies_for_a_second_snapshot_would_not_fit_the_first(
-    db: Database, tmp_path: Path
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     died = tmp_path / "died"
 
-    def die_once(batch: pa.Table) -> pa.Table:
+    def die_once(task: ReadTask) -> Iterator[Block]:
         if not died.exists():
             died.touch()
             os._exit(1)
-        return batch
+        yield from task()
 
+    class Dying(TabletsDatasource):
+        def get_read_tasks(self, *arguments: Any, **named: Any) -> list[ReadTask]:
+            tasks = super().get_read_tasks(*arguments, **named)
+            return [ReadTask(partial(die_once, task), task.metadata, task.schema) for task in tasks]
+
+    monkeypatch.setattr(ray_data, "TabletsDatasource", Dying)
     with pytest.raises(ray.exceptions.RayError):
-        arrow(read_table(db.table("source")).map_batches(die_once, batch_format="pyarrow"))
+        arrow(read_table(db.table("source")))
     assert died.exists()
 
 
