@@ -23,6 +23,7 @@ from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared import records as shared
+from ebla.actors.ledger.shared.counting import CountedTime
 from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.records import LastingSession
 from ebla.actors.world import CallerWorld
@@ -72,6 +73,7 @@ class Ledgers:
         self.stores = Stores(world, self.registry)
         self.reader = Reader(world, self.registry, self.stores, self.options)
         self.logs = _Logs(session, LogRecord, "log")
+        self.counted = CountedTime(session)
 
     async def log(self, name: str) -> LogRecord:
         """Raises NotFound."""
@@ -246,7 +248,7 @@ class Ledgers:
     async def _retained(self, name: str) -> LogRecord:
         """The log without records that are too old: a reader that finds some deletes them first, since the writer may be idle."""
         record = await self.log(name)
-        if records.expired(record, self.world.clock.wall_us(), {}) > record.trimmed:
+        if records.expired(record, await self._counted_s(record), {}) > record.trimmed:
             await self.retain_quietly(name)
             record = await self.log(name)
         return record
@@ -370,9 +372,13 @@ class Ledgers:
         if record.settings.retain_bytes is not None:
             lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
             lengths.update(open_bytes or {})
-        position = records.expired(record, self.world.clock.wall_us(), lengths)
+        position = records.expired(record, await self._counted_s(record), lengths)
         if position > record.trimmed:
             await self.trim(name, position)
+
+    async def _counted_s(self, record: LogRecord) -> float:
+        """The counted time, if it matters."""
+        return 0.0 if record.settings.retain_s is None else await self.counted.least_s()
 
     async def sweep_quietly(self, name: str) -> None:
         try:
