@@ -26,9 +26,9 @@ OF_LOGS = (
         rates(
             "crash 3, crash_point 6, stop 1, pause 2, zombie 0.5, client_crash 2, isolate 2, cut_master 1.5, cut 1, "
             "cut_one_way 1, lose 0.5, repeat 0.5, delay 0.5, slow_disk 1, full_disk 0.7, lose_host 1, lose_disk 0.7, "
-            "fail_sync 0.3, rot 0.5"
+            "fail_sync 0.3, rot 0.5, clock_jump 2"
         ),
-        lambda: [Events(opens=0.7, trims=0.8)],
+        lambda: [Events(opens=0.7, trims=0.8, retain_s=3.0)],
         _REPAIRS,
         duration_s=14.0,
         replicas=1,
