@@ -272,11 +272,12 @@ class Database:
         return Log(self._logs, name)
 
     async def logs(self) -> list[str]:
-        """List the names of all logs."""
+        """List the names of all logs, also of one whose deletion is not finished."""
         return await directory.names(self._logs)
 
     async def drop_log(self, name: str) -> None:
-        """Delete a log with all of its records, at once and for good. Raises NotFound."""
+        """Delete a log with all of its records, at once and for good. If that is interrupted, the same call, or `create_log`, finishes
+        it. Raises NotFound."""
         await directory.drop(self._logs, check_text("name", name))
 
     # -- ledgers

@@ -10,7 +10,7 @@ counted         the positions at which a producer's writers begin and end tell h
 coalesced       appends that arrive together become one entry, and a few entries are under way at a time; a large append becomes
                 several entries
 rolled          at a size or an age the ledger is closed and another one made; appends wait meanwhile. While no other one can be
-                made, the writer goes on in this one; masters or stores that go away in between are waited for
+                made, the writer goes on in this one; masters, stores or room that go away in between are waited for
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import settle
 from ebla.log import records
-from ebla.log.opening import begin, end, patiently
+from ebla.log.opening import begin, end, patiently, require_room
 from ebla.log.options import LogFenced
 from ebla.log.parts import ENTRY_BYTES, ENTRY_RECORDS, joined
 from ebla.log.parts import parts as divided
@@ -59,7 +59,7 @@ class Waiting(NamedTuple):
 
 class Appender:
     def __init__(
-        self, ledgers: Ledgers, name: str, record: LogRecord, writer: Writer, first: int, producer: str = ""
+        self, ledgers: Ledgers, name: str, record: LogRecord, writer: Writer, producer: str = ""
     ) -> None:
         self.producer = producer
         self.sequence = record.sequence_of(producer)  # of the next record that is given
@@ -68,7 +68,7 @@ class Appender:
         self._record = record
         self._writer = writer
         self.acknowledged = 0  # records
-        self._next = first
+        self._next = record.ledgers[-1].first
         self._queue: deque[Waiting] = deque()
         self._undecided: list[
             tuple[int, list[Waiting]]
@@ -88,22 +88,23 @@ class Appender:
 
     @classmethod
     async def open(cls, ledgers: Ledgers, name: str, producer: str = "") -> Appender:
-        """End the writer before, and begin a ledger."""
+        """End the writer before, and begin a ledger. The writer before goes on if none can be begun."""
         while True:
             record = await ledgers.log(name)
             before = record.ledgers[-1] if record.ledgers else None
             counted, empty = record.trimmed, False
             first = counted
+            await require_room(ledgers, name, record)
             if before is not None:
                 ended = await end(ledgers, name, before)
                 if ended is None:
                     continue
-                counted, first = await ledgers.ends_of(before, ended)
+                counted, first = await ledgers.positions.ends_of(before, ended)
                 empty = ended.last == meta.NONE
             made = await begin(ledgers, name, record, before, first, empty, producer, counted)
             if made is not None:
                 ledgers.world.spawn(ledgers.retain_quietly(name), f"retention of {name}")
-                return cls(ledgers, name, *made, first, producer)
+                return cls(ledgers, name, *made, producer)
 
     # -- appending -------------------------------------------------------------------------------------------
 
@@ -239,15 +240,15 @@ class Appender:
             await self._begin(before, self._next, False)
         except LedgerFenced:
             self._go_on()
-        except EblaError as error:
-            self._end(self._fenced() if isinstance(error, LedgerClosed) else error)
+        except EblaError as error:  # NotFound: the log was dropped
+            self._end(self._fenced() if isinstance(error, LedgerClosed | NotFound) else error)
         finally:
             self._preparing = self._rolling = False
             self._flush()
 
     async def _can_begin(self) -> bool:
-        """Whether the log has room for another ledger, and enough stores run."""
-        ledgers, settings = self._ledgers, self._record.settings
+        """Whether there is room for another ledger, and enough stores run."""
+        ledgers = self._ledgers
         try:
             if len(self._record.ledgers) >= records.ROLLED_MAX:  # records may be deleted by now
                 await ledgers.retain(self._name, {self._writer.metadata.ledger: self._writer.length})
@@ -256,9 +257,7 @@ class Appender:
                     self._record = found
                     if len(found.ledgers) >= records.ROLLED_MAX:
                         return False
-            await ledgers.registry.planned(
-                settings.ensemble, settings.write_quorum, settings.ack_quorum, self._name
-            )
+            await require_room(ledgers, self._name, self._record)
         except EblaError as error:
             log.info("log %s: its next ledger begins later: %s", self._name, error)
             return False
@@ -297,7 +296,7 @@ class Appender:
             if self._has_ended() or not ended.repaired:
                 self._end(self._fenced())
                 return
-            first = await self._patiently(lambda: self._ledgers.end_of(before, ended))
+            first = await self._patiently(lambda: self._ledgers.positions.end_of(before, ended))
             if await self._begin(before, first, ended.last == meta.NONE):
                 self._append_again(first)
         except NotFound:  # the log was dropped, or another writer has left the ledger out as empty

@@ -128,7 +128,8 @@ class Log:
 
         The writer before, in any process, is fenced: its later appends raise LogFenced, and the records that were acknowledged to
         it stay. `producer`: a name under which the log counts the records, of this writer and of later ones, so that each is
-        appended exactly once: see `LogWriter.append_once`. Raises RecoveryFailed if too few stores answer, NotEnoughStores.
+        appended exactly once: see `LogWriter.append_once`. Raises NotEnoughStores, LimitReached, OverLimit: then the writer before goes
+        on; RecoveryFailed if too few stores answer.
         """
         name = "" if producer is None else producer_name(producer)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ebla.actors.coordination.errors import NotEmpty
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.records import DEADLINE_S
 from ebla.log.options import LogSettings
 from ebla.log.reading import Ledgers
-from ebla.log.records import LogRecord
+from ebla.log.records import LogRecord, dropped
 from ebla.storage.errors import InvalidArgument
 
 NAME_MAX = 100
@@ -28,15 +26,20 @@ def path_of(name: str) -> str:
 async def create(ledgers: Ledgers, name: str, settings: LogSettings) -> None:
     """Raises AlreadyPresent if there is a log with other settings; with the same it is a repetition."""
     path = path_of(name)
-    record = LogRecord(settings, ledgers.world.clock.wall_us())
-    try:
-        await ledgers.logs.create(path, record)
-    except AlreadyPresent:
-        found = await ledgers.logs.get(path)
-        if found is None or found.settings != settings:
-            raise AlreadyPresent(
-                f"there is a log {name!r} with other settings; db.log({name!r}) opens it", what=name
-            ) from None
+    while True:
+        try:
+            await ledgers.logs.create(path, LogRecord(settings, ledgers.world.clock.wall_us()))
+            return
+        except AlreadyPresent:
+            found = await ledgers.logs.get(path)
+        if found is None or found.dropped:
+            await _delete(ledgers, name)
+            continue
+        if found.settings == settings:
+            return
+        raise AlreadyPresent(
+            f"there is a log {name!r} with other settings; db.log({name!r}) opens it", what=name
+        )
 
 
 async def names(ledgers: Ledgers) -> list[str]:
@@ -47,26 +50,23 @@ async def names(ledgers: Ledgers) -> list[str]:
 
 
 async def drop(ledgers: Ledgers, name: str) -> None:
-    """Delete a log with all of its records. Its writer is fenced."""
+    """Delete a log with all of its records, or go on where another client has ended. Its writer is fenced."""
+    await ledgers.logs.change(path_of(name), dropped)
+    await _delete(ledgers, name)
+
+
+async def _delete(ledgers: Ledgers, name: str) -> None:
+    """Delete what is left of a dropped log. Several clients may do so: a log that one of them makes anew meanwhile stays."""
     path = path_of(name)
-
-    def emptied(found: LogRecord) -> LogRecord:
-        ids = (*found.deleting, *(each.ledger for each in found.ledgers))
-        return msgspec.structs.replace(found, ledgers=(), deleting=ids)
-
-    await ledgers.log(name)  # or NotFound
-    while True:
-        await ledgers.logs.change(path, emptied)
-        await ledgers.sweep(name)
-        found = await ledgers.logs.find(path)
-        if found is None:
-            return
+    while (found := await ledgers.logs.find(path)) is not None and found[0].dropped:
         record, version = found
-        if record.ledgers or record.deleting:  # a writer has begun a ledger meanwhile
-            continue
         try:
-            if await ledgers.logs.delete(path, version):
+            if record.deleting:
+                await ledgers.sweep(name)
+            elif await ledgers.logs.delete(path, version):
                 return
+        except NotFound:  # another client has finished
+            return
         except NotEmpty as error:
             raise InvalidArgument(
                 f"the node {path} has children, which are not ebla's: delete them first"

@@ -2,6 +2,9 @@
 
 One change of the namespace makes the ledger and adds it to the log, by compare-and-set: a client that dies leaves no ledger that no
 log names. A change whose answer is lost is not made again before it is known whether it was made: the new ledger has a token.
+
+Before a ledger is ended for another one, `require_room` asks whether that one can be made: otherwise a writer would be ended, and
+none could follow it.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from ebla.actors.coordination.errors import VersionMismatch
+from ebla.actors.coordination.errors import LimitReached, VersionMismatch
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles.recovery import recover
@@ -24,6 +27,19 @@ from ebla.log.records import LogLedger, LogRecord
 from ebla.storage.errors import EblaError, OverLimit
 
 T = TypeVar("T")
+
+
+async def require_room(ledgers: Ledgers, name: str, record: LogRecord) -> None:
+    """Raises OverLimit, NotEnoughStores or LimitReached if the log can have no further ledger now."""
+    if len(record.ledgers) >= records.LEDGERS_MAX:
+        raise OverLimit(
+            f"log {name!r} has {len(record.ledgers):,} ledgers, and each opening of a writer needs another one; trim the log, or "
+            "keep one writer open for many records",
+            limit="log_ledgers",
+            most=records.LEDGERS_MAX,
+        )
+    settings = record.settings
+    await ledgers.registry.require_room(settings.ensemble, settings.write_quorum, settings.ack_quorum, name)
 
 
 async def end(ledgers: Ledgers, name: str, part: LogLedger) -> Metadata | None:
@@ -46,23 +62,16 @@ async def begin(
     counted: int | None = None,
     has_ended: Callable[[], bool] = lambda: True,
 ) -> tuple[LogRecord, Writer] | None:
-    """Make a ledger that begins at position `first`, and add it to the log; arguments as of `records.appended`. None if another
-    writer was first. Stores and masters that are away are waited for until the writer has ended (`has_ended`)."""
+    """Make a ledger that begins at position `first`, and add it to the log; arguments as of `records.appended`. It begins later if
+    records from `first` on are trimmed, which are lost for good. None if another writer was first. Stores, masters and room that are
+    missing are waited for until the writer has ended (`has_ended`)."""
     settings = record.settings
-    if len(record.ledgers) - empty >= records.LEDGERS_MAX:
-        raise OverLimit(
-            f"log {name!r} has {len(record.ledgers):,} ledgers, and each opening of a writer needs another one; trim the log, or "
-            "keep one writer open for many records",
-            limit="log_ledgers",
-            most=records.LEDGERS_MAX,
-        )
-
     made: Metadata
     counted_s: int | None = None
     tried: dict[str, Metadata] = {}  # by token
 
     def transform(found: LogRecord) -> LogRecord:
-        own = LogLedger(records.NEW, first, counted_s=counted_s)
+        own = LogLedger(records.NEW, max(first, found.trimmed), counted_s=counted_s)
         changed = records.appended(found, before, own, empty, producer, counted)
         if changed is None:
             raise LogFenced(f"another writer has opened log {name!r}", log=name)
@@ -112,11 +121,12 @@ async def _own(
 
 
 async def patiently(world: CallerWorld, ask: Callable[[], Awaitable[T]], has_ended: Callable[[], bool]) -> T:
-    """The answer, once masters and stores give it; as long as the writer has not ended. Each try has the deadline of its calls."""
+    """The answer, once masters and stores give it, and the namespace has room; as long as the writer has not ended. Each try has the
+    deadline of its calls."""
     while True:
         try:
             return await ask()
         except EblaError as error:
-            if has_ended() or not passes(error):
+            if has_ended() or not (passes(error) or isinstance(error, LimitReached)):
                 raise
         await world.clock.sleep(RETRY_S)

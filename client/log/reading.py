@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ from ebla.actors.ledger.shared.records import LastingSession
 from ebla.actors.world import CallerWorld
 from ebla.log import records
 from ebla.log.options import RecordsTrimmed
+from ebla.log.positions import Positions
 from ebla.log.records import LogLedger, LogRecord, Records
 from ebla.show.progress import Display
 from ebla.storage.errors import EblaError, InvalidArgument
@@ -37,7 +38,6 @@ log = logging.getLogger("ebla")
 
 FOLLOW_S = 5.0  # one wait at a store
 RETRY_S = 0.2
-PASSED_MAX = 100  # lost entries, one after the other, that a search passes over
 RANGES_MAX = 200  # more tasks than a cluster has CPUs; a log has 2,000 ledgers at most
 TOGETHER = 64  # ledgers that are read or deleted at the same time
 SILENT_S = 0.5  # the longest wait for a store that is to delete ledgers
@@ -72,6 +72,7 @@ class Ledgers:
         self.registry = KeptRegistry(world, session)
         self.stores = Stores(world, self.registry)
         self.reader = Reader(world, self.registry, self.stores, self.options)
+        self.positions = Positions(self.registry, self.reader)
         self.logs = _Logs(session, LogRecord, "log")
         self.counted = CountedTime(session)
 
@@ -80,6 +81,11 @@ class Ledgers:
         found = await self.logs.get(f"{paths.LOGS}/{name}")
         if found is None:
             raise NotFound(f"there is no log {name!r}; db.create_log({name!r}) makes it", what=name)
+        if found.dropped:
+            raise NotFound(
+                f"log {name!r} is being deleted; if that was interrupted, db.drop_log({name!r}) finishes it",
+                what=name,
+            )
         return found
 
     async def without(self, name: str, part: LogLedger) -> LogRecord:
@@ -97,62 +103,6 @@ class Ledgers:
 
     # -- positions -------------------------------------------------------------------------------------------
 
-    async def end_of(self, part: LogLedger, found: Metadata, last: int | None = None) -> int:
-        """The position after the last record of the ledger, or after that of entry `last`."""
-        last = found.last if last is None else last
-        if last == meta.NONE:
-            return part.first
-        return (await self._records(found, last))[0].end
-
-    async def ends_of(self, part: LogLedger, found: Metadata, last: int | None = None) -> tuple[int, int]:
-        """The position after the last record of the ledger that is readable, up to entry `last`; and one that none of its records has.
-        They differ if the last entries are lost for good."""
-        last = found.last if last is None else last
-        entry = last
-        while entry != meta.NONE:
-            try:
-                end = await self.end_of(part, found, entry)
-                return end, end + (last - entry) * records.ENTRY_RECORDS_MAX
-            except EntryLost as error:
-                try:
-                    found = await self._newer(found, error)
-                except EntryLost:
-                    entry -= 1
-        return part.first, part.first + (last + 1) * records.ENTRY_RECORDS_MAX
-
-    async def _records(self, found: Metadata, entry: int, last: int | None = None) -> list[Records]:
-        read = await self.reader.read(found, entry, entry if last is None else last)
-        return [records.decode(found.ledger, each.entry, each.data) for each in read]
-
-    async def entry_of(self, found: Metadata, last: int, position: int) -> int:
-        """The entry up to `last` that has this position, or the first one after it: last + 1 if none has. Entries that are lost for
-        good are passed over; EntryLost is raised if the position is in one of them."""
-        low, high, lost = 0, last + 1, None
-        while low < high:
-            middle = (low + high) // 2
-            entry, read, error = await self._readable(found, middle, high)
-            if read is not None and read.end <= position:
-                low = entry + 1
-            elif read is not None and read.first <= position:
-                return entry
-            else:
-                high, lost = middle, error
-        if lost is not None:
-            raise lost
-        return low
-
-    async def _readable(
-        self, found: Metadata, first: int, end: int
-    ) -> tuple[int, Records | None, EntryLost | None]:
-        """The first readable entry from `first` to before `end`, and why `first` is not readable."""
-        lost: EntryLost | None = None
-        for entry in range(first, min(end, first + PASSED_MAX)):
-            try:
-                return entry, (await self._records(found, entry))[0], lost
-            except EntryLost as error:
-                lost = lost or error
-        return end, None, lost
-
     async def bounds(self, name: str, strict: bool = False) -> tuple[LogRecord, int]:
         """The log, and the position after its last acknowledged record. If the last entries are lost for good, it is the position at
         which a writer would begin now, or after the last readable record of a ledger that is not closed; with `strict` EntryLost
@@ -163,9 +113,9 @@ class Ledgers:
             try:
                 found, last = await self.last_entry(await self.registry.read(part.ledger))
                 if strict:
-                    return record, await self.end_of(part, found, last)
-                readable, free = await self.ends_of(part, found, last)
-                return record, free if found.closed else readable
+                    return record, await self.positions.end_of(part, found, last)
+                readable, free = await self.positions.ends_of(part, found, last)
+                return record, max(record.trimmed, free if found.closed else readable)
             except NotFound:  # an empty ledger, which the next writer has left out
                 record = await self.without(name, part)
         return record, record.trimmed
@@ -228,6 +178,7 @@ class Ledgers:
             except EblaError as error:
                 await self._wait_for_masters(error, follow)
                 continue
+            _require_same(name, record, newer)
             if newer.ledgers[-1:] == record.ledgers[-1:] and (at is None or at == len(record.ledgers) - 1):
                 if not follow:
                     return
@@ -237,6 +188,7 @@ class Ledgers:
                 except EblaError as error:
                     await self._wait_for_masters(error, follow)
                     continue
+                _require_same(name, record, newer)
             record = newer
 
     async def _wait_for_masters(self, error: EblaError, follow: bool) -> None:
@@ -259,14 +211,14 @@ class Ledgers:
         entry, store = 0, ""
         while position > part.first:
             try:
-                entry = await self.entry_of(found, last, position)
+                entry = await self.positions.entry_of(found, last, position)
                 break
             except (EntryLost, Unavailable) as error:
                 found = await self._newer(found, error)
         while True:
             while entry <= last:
                 try:
-                    read = await self._records(found, entry, last)
+                    read = await self.positions.records(found, entry, last)
                 except (EntryLost, Unavailable) as error:
                     found = await self._newer(found, error)
                     continue
@@ -355,7 +307,10 @@ class Ledgers:
 
     async def trim(self, name: str, before: int) -> None:
         """Delete the records before a position: whole ledgers at once, the others when their ledger ends."""
-        await self.logs.change(f"{paths.LOGS}/{name}", lambda found: records.trimmed(found, before))
+        await self._let_go(name, lambda found: records.trimmed(found, before))
+
+    async def _let_go(self, name: str, transform: Callable[[LogRecord], LogRecord]) -> None:
+        await self.logs.change(f"{paths.LOGS}/{name}", transform)
         await self.sweep(name)
 
     async def retain_quietly(self, name: str) -> None:
@@ -372,9 +327,14 @@ class Ledgers:
         if record.settings.retain_bytes is not None:
             lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
             lengths.update(open_bytes or {})
-        position = records.expired(record, await self._counted_s(record), lengths)
-        if position > record.trimmed:
-            await self.trim(name, position)
+        counted_s = await self._counted_s(record)
+
+        def without(found: LogRecord) -> LogRecord:
+            """Decided about the log as it is: by now it may be another one of this name."""
+            return records.trimmed(found, records.expired(found, counted_s, lengths))
+
+        if without(record) != record:
+            await self._let_go(name, without)
 
     async def _counted_s(self, record: LogRecord) -> float:
         """The counted time, if it matters."""
@@ -388,7 +348,8 @@ class Ledgers:
 
     async def sweep(self, name: str) -> None:
         """Delete the ledgers that are no part of the log any more. What fails is left for the next sweep."""
-        gone = (await self.log(name)).deleting
+        found = await self.logs.get(f"{paths.LOGS}/{name}")  # also of a log that is dropped
+        gone = () if found is None else found.deleting
         if not gone:
             return
         await self.discard(await self.every(gone))
@@ -435,6 +396,14 @@ def _trimmed(name: str, first: int) -> RecordsTrimmed:
         log=name,
         first=first,
     )
+
+
+def _require_same(name: str, before: LogRecord, found: LogRecord) -> None:
+    if found.created_us != before.created_us:
+        raise NotFound(
+            f"log {name!r} has been deleted, and made anew, while it was read; read it from its beginning",
+            what=name,
+        )
 
 
 def _part_at(record: LogRecord, position: int) -> int | None:

@@ -54,7 +54,8 @@ class Producer(msgspec.Struct, frozen=True, array_like=True):
 
 class LogRecord(msgspec.Struct, frozen=True, array_like=True):
     """`trimmed`: records before this position are deleted, or will be. `deleting`: ledgers that are no part of the log any more, and
-    are being deleted. `producers`: the one that had a writer last is the last one."""
+    are being deleted. `producers`: the one that had a writer last is the last one. `dropped`: the log is no more, and its node goes
+    after its ledgers."""
 
     settings: LogSettings
     created_us: int
@@ -62,6 +63,7 @@ class LogRecord(msgspec.Struct, frozen=True, array_like=True):
     trimmed: int = 0
     deleting: tuple[int, ...] = ()
     producers: tuple[Producer, ...] = ()
+    dropped: bool = False
 
     def sequence_of(self, name: str) -> int:
         """How many records the producer had in the log when its last writer began."""
@@ -135,9 +137,9 @@ def appended(
 ) -> LogRecord | None:
     """The log after a writer has begun a ledger. `before`: the last ledger as the writer has found it; it is left out if it is
     `empty`. `producer`: of a new writer, "" if it has none; None: the writer goes on. `counted`: the position after the last record
-    that is readable, if those before the new ledger are lost. None if another writer was first."""
+    that is readable, if those before the new ledger are lost. None if another writer was first, or the log is dropped."""
     last = found.ledgers[-1] if found.ledgers else None
-    if last != before:
+    if last != before or found.dropped:
         return None
     kept = found.ledgers[:-1] if empty else found.ledgers
     deleting = (*found.deleting, last.ledger) if empty and last is not None else found.deleting
@@ -170,6 +172,12 @@ def trimmed(found: LogRecord, before: int) -> LogRecord:
         ledgers=found.ledgers[len(gone) :],
         deleting=(*found.deleting, *(each.ledger for each in gone)),
     )
+
+
+def dropped(found: LogRecord) -> LogRecord:
+    """The log without its ledgers: from now on it cannot be used, also if its client does not finish the deletion."""
+    ids = (*found.deleting, *(each.ledger for each in found.ledgers))
+    return msgspec.structs.replace(found, ledgers=(), deleting=ids, dropped=True)
 
 
 def expired(found: LogRecord, now_s: float, lengths: Mapping[int, int]) -> int:

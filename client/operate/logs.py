@@ -72,11 +72,12 @@ async def state_of(ledgers: Ledgers, name: str) -> LogState:
 
 def _state(name: str, record: LogRecord, parts: tuple[Part, ...]) -> LogState:
     end = parts[-1].end if parts else record.trimmed
+    end = None if end is None else max(end, record.trimmed)  # records that are trimmed may be lost, too
     return LogState(
         name,
         record.trimmed,
         end,
-        None if end is None else max(0, end - record.trimmed),
+        None if end is None else end - record.trimmed,
         sum(part.bytes or 0 for part in parts),
         WRITERS[parts[-1].state] if parts else "none",
         record.settings,
@@ -106,7 +107,7 @@ async def _extent(
     if last == meta.NONE:
         return 0, 0, part.first
     (entry, *_), end = await asyncio.gather(
-        ledgers.reader.read(found, last, last), ledgers.end_of(part, found, last)
+        ledgers.reader.read(found, last, last), ledgers.positions.end_of(part, found, last)
     )
     return last + 1, entry.length, end
 

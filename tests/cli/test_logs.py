@@ -15,6 +15,8 @@ from ebla.actors.ledger.store import records
 from ebla.cli.logs import records as commands
 from ebla.cli.logs import stdin
 from ebla.errors import LogFenced
+from ebla.log.directory import path_of
+from ebla.log.records import dropped
 from ebla.storage.environment import DeleteRange, Put
 from tests.cli.stage import Cli, LogStage, invoke, repaired, terminal
 
@@ -156,6 +158,20 @@ def test_a_log_is_deleted_after_a_confirmation(logged: Cli) -> None:
     assert logged("log delete events", typed="n\n", after=names).seen == ["events"]
     done = logged("log delete events -y", after=names)
     assert (done.lines, done.seen) == (["deleted log events"], [])
+
+
+@pytest.mark.parametrize("command", ["create", "delete"])
+def test_a_deletion_that_was_interrupted_is_finished_by_another_one_or_by_making_the_log_anew(
+    logged: Cli, command: str
+) -> None:
+    async def prepare(stage: LogStage) -> None:
+        await (await stage.log())._ledgers.logs.change(path_of("events"), dropped)
+
+    async def ledgers(stage: LogStage) -> list[int]:
+        return [each.ledger for each in await stage.db.ledgers()]
+
+    done = logged(f"log {command} events", prepare=prepare, after=ledgers)
+    assert done.lines[0].startswith(f"{command}d log events") and done.seen == []
 
 
 # -- records -------------------------------------------------------------------------------------------------

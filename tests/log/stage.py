@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ebla import aio
+from ebla.actors.coordination.limits import Limits
 from ebla.actors.ledger.auditor.auditor import Auditor
 from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.store.store import LedgerStore
@@ -28,8 +29,8 @@ class Stage:
         self.stores = tuple(f"ledger-store/{name}" for name in "abcdefgh"[:count])
         self._clients = 0
 
-    async def open(self) -> None:
-        await start_alone(self.cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
+    async def open(self, limits: Limits) -> None:
+        await start_alone(self.cluster, alone(MASTER, MasterOptions(bg_s=0.1, coordination=limits)))
         for address in self.stores:
             await self.cluster.start(address, LedgerStore)
         db = self.client()
@@ -63,10 +64,10 @@ class Stage:
         self.cluster.network.mend(db._client.world.address, store)  # type: ignore[attr-defined]
 
 
-def play(scenario: Scenario, seed: int = 0, count: int = 4) -> Any:
+def play(scenario: Scenario, seed: int = 0, count: int = 4, limits: Limits | None = None) -> Any:
     async def run() -> Any:
         stage = Stage(count)
-        await stage.open()
+        await stage.open(limits or Limits())
         return await scenario(stage)
 
     return loop.run(run(), seed=seed)

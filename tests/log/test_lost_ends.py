@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
+from ebla import aio
+from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.store import records as stored
 from ebla.log.records import ENTRY_RECORDS_MAX
@@ -16,6 +20,15 @@ from ebla.storage.errors import InvalidArgument
 from tests.ledger import repair_stage
 from tests.ledger.repair_stage import RepairStage
 from tests.log.stage import Stage, play
+
+
+async def _delete(stage: Stage, ledger: int, lost: Iterable[int]) -> None:
+    """Delete these entries on all stores."""
+    keys = [stored.key_of(ledger, entry) for entry in lost]
+    for address in stage.stores:
+        store = stage.role(address)
+        await store._move_all()
+        await store._environment.commit([Delete(stored.ENTRIES, keys)])
 
 
 async def _without_the_second(registry: KeptRegistry, ledger: int) -> None:
@@ -91,11 +104,7 @@ def test_every_record_beside_lost_ones_is_readable_from_its_position(lost: tuple
             for number in range(20):  # each is an entry of its own
                 await writer.append(b"record %d" % number)
         (part,) = (await log._ledgers.log("events")).ledgers
-        keys = [stored.key_of(part.ledger, entry) for entry in lost]
-        for address in stage.stores:
-            store = stage.role(address)
-            await store._move_all()
-            await store._environment.commit([Delete(stored.ENTRIES, keys)])
+        await _delete(stage, part.ledger, lost)
         for position in range(20):
             entries = log.read(position)
             if position in lost:
@@ -103,5 +112,82 @@ def test_every_record_beside_lost_ones_is_readable_from_its_position(lost: tuple
                     await anext(entries)
             else:
                 assert await anext(entries) == (position, b"record %d" % position)
+
+    play(scenario)
+
+
+async def _with_entries(stage: Stage, count: int) -> tuple[aio.Log, int]:
+    """A log with one ledger, and its number. Each record is an entry of its own."""
+    log = await stage.client().create_log("events")
+    async with log.writer() as writer:
+        for number in range(count):
+            await writer.append(b"%d" % number)
+    (part,) = (await log._ledgers.log("events")).ledgers
+    return log, part.ledger
+
+
+def test_records_behind_any_number_of_lost_ones_are_readable_from_their_positions() -> None:
+    async def scenario(stage: Stage) -> None:
+        log, ledger = await _with_entries(stage, 230)
+        await _delete(stage, ledger, range(80, 220))
+        for position in (10, 79, 220, 221, 229):
+            assert await anext(log.read(position)) == (position, b"%d" % position)
+        for position in (80, 150, 219):
+            with pytest.raises(EntryLost):
+                await anext(log.read(position))
+
+    play(scenario, count=3)
+
+
+def test_the_end_of_a_log_behind_many_lost_entries_is_found_at_once() -> None:
+    async def scenario(stage: Stage) -> None:
+        log, ledger = await _with_entries(stage, 120)
+        await _delete(stage, ledger, range(1, 120))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert (await log.info()).end == 1 + 119 * ENTRY_RECORDS_MAX
+        async with log.writer() as writer:
+            assert await writer.append(b"next") == 1 + 119 * ENTRY_RECORDS_MAX
+        assert loop.time() - began < 0.5
+
+    play(scenario, count=3)
+
+
+def test_an_end_with_lost_entries_is_not_found_while_a_store_that_may_have_them_is_silent() -> None:
+    async def scenario(stage: Stage) -> None:
+        log, ledger = await _with_entries(stage, 20)
+        await _delete(stage, ledger, range(5, 20))
+        stage.cluster.network.isolate(stage.stores[0])
+        with pytest.raises(Unavailable):
+            await log.info()
+        stage.cluster.network.heal()
+        assert (await log.info()).end == 5 + 15 * ENTRY_RECORDS_MAX
+
+    play(scenario, count=3)
+
+
+def test_no_record_gets_a_position_that_is_trimmed_already() -> None:
+    """A log is trimmed up to its end, and an operator who gives up a store has its ledger end before."""
+
+    async def scenario(stage: Stage) -> None:
+        db, other = stage.client(), stage.client()
+        log = await db.create_log("events", ensemble=1, write_quorum=1, ack_quorum=1)
+        writer = await log.writer("producer")
+        await writer.append_many([b"lost"] * 30)
+        stage.crash(db)
+        log = await other.log("events")
+        await log.trim(30)
+        ledgers = log._ledgers
+        (part,) = (await ledgers.log("events")).ledgers
+        (uuid,) = (await ledgers.registry.read(part.ledger)).segments[0].stores
+        stage.cluster.crash(next(each for each in stage.stores if stage.role(each).instance.uuid == uuid))
+        await asyncio.sleep(20.0)
+        await recover(ledgers.world, ledgers.registry, ledgers.stores, part.ledger, ledgers.options, (uuid,))
+        assert (await log.info()).end == 30
+        async with log.writer("producer") as writer:
+            assert writer.sequence == 0, "the lost records are not counted"
+            assert await writer.append(b"new") == 30
+        assert [tuple(each) async for each in log.read()] == [(30, b"new")]
+        assert (await log.info()).end == 31
 
     play(scenario)

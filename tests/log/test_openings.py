@@ -8,6 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from ebla import aio
+from ebla.actors.coordination.errors import LimitReached
+from ebla.actors.coordination.limits import Limits
+from ebla.actors.errors import NotFound
+from ebla.actors.ledger.errors import NotEnoughStores
+from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.records import DEADLINE_S, SESSION_S
 from ebla.log.appender import ROLL_AGAIN_S
 from tests.log.stage import MASTER, Stage, contents, play
@@ -87,26 +92,23 @@ def test_a_writer_whose_session_expires_before_it_knows_that_its_next_ledger_is_
     play(scenario)
 
 
-def test_a_log_that_is_opened_while_it_is_dropped_leaves_no_ledger() -> None:
+def test_a_log_that_is_being_dropped_cannot_be_opened_and_leaves_no_ledger() -> None:
     async def scenario(stage: Stage) -> None:
         dropping, opening = stage.client(), stage.client()
         log = await dropping.create_log("events")
-        begun: list[aio.LogWriter] = []
-
-        async def begin() -> None:
-            begun.append(await (await opening.log("events")).writer())
+        other = await opening.log("events")
 
         def hold() -> None:
-            """The drop waits after its first change, until another client has opened the log."""
+            """The drop waits after its first change."""
             stage.cut(dropping, MASTER)
-            opening._client.world.spawn(begin(), "open the log")  # type: ignore[attr-defined]
 
         async with log.writer() as writer:
             await writer.append(b"x")
         _at_change(stage, 0, "after", hold)
         drop = asyncio.ensure_future(dropping.drop_log("events"))
         await asyncio.sleep(2.0)
-        assert begun
+        with pytest.raises(NotFound, match="is being deleted"):
+            await other.writer()
         stage.cluster.network.heal()
         await drop
         assert await opening.logs() == []
@@ -134,6 +136,65 @@ def test_a_writer_without_enough_stores_for_a_further_ledger_goes_on_in_its_ledg
         assert await contents(log) == [bytes(100)] * 40
 
     play(scenario, count=3)
+
+
+def test_a_writer_goes_on_if_another_one_cannot_open_the_log_for_want_of_stores() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        async with log.writer() as writer:
+            stage.cluster.crash(stage.stores[0])
+            await asyncio.sleep(1.5 * SESSION_S)
+            with pytest.raises(NotEnoughStores):
+                await (await stage.client().log("events")).writer()
+            assert await writer.append(b"goes on") == 0
+
+    play(scenario, count=3)
+
+
+def test_a_writer_without_room_in_the_namespace_goes_on_in_its_ledger_and_is_not_fenced() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", roll_bytes=100)
+        async with log.writer() as writer:
+            for number in range(40):
+                assert await writer.append(bytes(100)) == number
+            with pytest.raises(LimitReached, match="children_max"):
+                await (await stage.client().log("events")).writer()
+            assert await writer.append(bytes(100)) == 40
+            assert (await log.info()).ledgers == 4
+            await log.trim(40)
+            await asyncio.sleep(ROLL_AGAIN_S)
+            for _ in range(3):
+                await writer.append(bytes(100))
+                await asyncio.sleep(0.1)
+        newest = (await log._ledgers.log("events")).ledgers[-1]
+        assert newest.first > 40, "it has rolled again"
+
+    play(scenario, limits=Limits(children_max=4))
+
+
+def test_a_writer_that_finds_no_room_after_it_has_closed_its_ledger_waits_for_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unseen(*_: object) -> None:
+        """Another client takes the room in between."""
+
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", roll_bytes=100)
+        writer = await log.writer()
+        monkeypatch.setattr(KeptRegistry, "require_room", unseen)
+
+        async def append() -> list[int]:
+            return [await writer.append(bytes(100), deadline_s=60.0) for _ in range(40)]
+
+        appended = asyncio.ensure_future(append())
+        await asyncio.sleep(5.0)
+        assert not appended.done()
+        while not appended.done():
+            await log.trim((await log.info()).end)
+            await asyncio.sleep(1.0)
+        assert await appended == list(range(40))
+
+    play(scenario, limits=Limits(children_max=4))
 
 
 @pytest.mark.parametrize("number", [None, 0, 1])

@@ -11,6 +11,7 @@ patient    a store that is silent for a moment is not waited for, unless the oth
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 from collections.abc import Container, Mapping, Sequence
@@ -121,7 +122,11 @@ class Reader:
         return failed_at if self._world.now() - failed_at < SLOW_S else 0.0
 
     async def _call(
-        self, method: str, request: m.ReadRequest | m.TailRequest, reply: type[Reply], poll_s: float = 0.0
+        self,
+        method: str,
+        request: m.ReadRequest | m.CheckRequest | m.TailRequest,
+        reply: type[Reply],
+        poll_s: float = 0.0,
     ) -> Reply:
         try:
             limit_s = poll_s + self._options.timeout_s
@@ -129,6 +134,42 @@ class Reader:
         except EblaError:
             self._slow[request.store] = self._world.now()
             raise
+
+    async def first_sound(self, found: Metadata, entries: Sequence[int]) -> int | None:
+        """The first of these entries, in this order, of which a store has a sound copy: many are asked for at a time. None if all are
+        lost for good. Raises Unavailable if that is not known of one before."""
+        for at in range(0, len(entries), READ_ENTRIES_MAX):
+            some = entries[at : at + READ_ENTRIES_MAX]
+            sound, failed = await self._look(found, sorted(some))
+            for entry in some:
+                if entry in sound:
+                    return entry
+                error = self._unreadable(found, entry, failed)
+                if not isinstance(error, EntryLost):
+                    raise error
+        return None
+
+    async def _look(self, found: Metadata, entries: Sequence[int]) -> tuple[set[int], dict[str, EblaError]]:
+        """Those of the entries, ascending, of which a store has a sound copy; and the stores that do not answer."""
+        sound: set[int] = set()
+        failed: dict[str, EblaError] = {}
+        wanted: dict[str, list[int]] = {}
+        for entry in entries:
+            for store in meta.stores_of(found, entry):
+                wanted.setdefault(store, []).append(entry)
+
+        async def ask(store: str, left: list[int]) -> None:
+            try:
+                while left:
+                    request = m.CheckRequest(store, found.ledger, found.token, tuple(left))
+                    answer = await self._call("check_entries", request, m.CheckReply)
+                    sound.update(set(left[: answer.checked]).difference(answer.absent, answer.damaged))
+                    left = left[answer.checked :]
+            except EblaError as error:
+                failed[store] = error
+
+        await asyncio.gather(*(ask(store, those) for store, those in wanted.items()))
+        return sound, failed
 
     def _unreadable(self, found: Metadata, entry: int, failed: Mapping[str, EblaError]) -> EblaError:
         stores = meta.stores_of(found, entry)

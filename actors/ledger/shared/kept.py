@@ -7,6 +7,7 @@ of the namespace in which it would be made. So when no ledger names the store on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -21,6 +22,8 @@ from ebla.actors.ledger.metadata import Metadata, Segment
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.records import DEADLINE_S, Records, Sessions
 from ebla.actors.world import CallerWorld, new_id
+
+NEVER = Check(names.ROOT, 1 << 62)  # no version is so high
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
@@ -166,6 +169,14 @@ class KeptRegistry:
         )
         data = msgspec.msgpack.encode(made)
         return made, (unchanged, Create(paths.NEW_LEDGER, data, sequential=True, parents=True))
+
+    async def require_room(self, ensemble: int, write_quorum: int, ack_quorum: int, log: str) -> None:
+        """Raises NotEnoughStores, or LimitReached, if a ledger cannot be made now. A change that would make one is asked for together
+        with a check that never holds: the limits are looked at first, and nothing is made."""
+        _, operations = await self.planned(ensemble, write_quorum, ack_quorum, log)
+        session = await self._session.open()
+        with suppress(SessionExpired, VersionMismatch):
+            await session.change(*operations, NEVER, deadline_s=DEADLINE_S)
 
     async def read(self, ledger: int) -> Metadata:
         found = await self.ledgers.get(paths.of_ledger(ledger))

@@ -99,7 +99,7 @@ async def create(
         "roll_s": None if roll is None else seconds(roll, "--roll"),
     }
     cluster.client.display = None  # this command shows the progress
-    made = name not in await cluster.database.logs()
+    made = not await _is_there(cluster, name)
     progress.step("starting ledger stores, if there are none")
     try:
         await cluster.database.create_log(name, **given)
@@ -119,6 +119,16 @@ async def create(
             "begin a ledger; see `ebla nodes`"
         )
     return document, f"created log {name}: {_quorums(state.settings)}"
+
+
+async def _is_there(cluster: Cluster, name: str) -> bool:
+    from ebla.errors import NotFound
+
+    try:
+        await cluster.database.log(name)
+    except NotFound:
+        return False
+    return True
 
 
 def _quorums(settings: LogSettings) -> str:
@@ -214,7 +224,10 @@ def delete(ui: Ui, name: LogName, yes: Yes = False) -> Shown:
     async def work(cluster: Cluster) -> None:
         from ebla.operate.logs import state_of
 
-        await log_of(cluster, name)
+        if not await _is_there(cluster, name):
+            with named(name):
+                await cluster.database.drop_log(name)  # finishes a deletion that was interrupted
+            return
         state = await state_of(cluster.ledgers, name)
         records = "records" if state.records is None else count(state.records, "record")
         ui.confirm(f"Delete log {name} and all its {records} ({size(state.bytes)}), for good?", yes)
