@@ -82,7 +82,7 @@ def deletion_on_a_full_disk_forgotten(self: LedgerStore) -> list[int]:
     return [ledger for ledger, head in self.heads.items() if not head.deleted]
 
 
-@defect("repairs", 60, seed=5)
+@defect("ages", 20)
 def ages_by_wall_clocks() -> list[Swap]:
     """Old records are deleted by the wall clocks of writers and readers."""
 

@@ -7,6 +7,7 @@ from ebla.chaos.scenarios.scenario import Scenario, rates, small
 from ebla.chaos.workloads.events import Events
 
 _REPAIRS = small(hosts=1, clients=2, masters=2, journals=3, stores=5, auditors=2)
+_AGES = small(hosts=1, clients=2, stores=3, auditors=2)
 
 OF_LOGS = (
     Scenario(  # writers of one log take turns, on stores that fail
@@ -26,9 +27,9 @@ OF_LOGS = (
         rates(
             "crash 3, crash_point 6, stop 1, pause 2, zombie 0.5, client_crash 2, isolate 2, cut_master 1.5, cut 1, "
             "cut_one_way 1, lose 0.5, repeat 0.5, delay 0.5, slow_disk 1, full_disk 0.7, lose_host 1, lose_disk 0.7, "
-            "fail_sync 0.3, rot 0.5, clock_jump 2"
+            "fail_sync 0.3, rot 0.5"
         ),
-        lambda: [Events(opens=0.7, trims=0.8, retain_s=3.0)],
+        lambda: [Events(opens=0.7, trims=0.8)],
         _REPAIRS,
         duration_s=14.0,
         replicas=1,
@@ -43,5 +44,14 @@ OF_LOGS = (
             *_REPAIRS.journal_hosts(),
         ),
         destroyed=_REPAIRS.store_hosts(),
+    ),
+    Scenario(  # records of a log grow old, while auditors that count their age fail, and wall clocks are wrong
+        "ages",
+        rates("crash 4, pause 3, isolate 2, cut 1, client_crash 1.5, lose 0.5, delay 0.5, clock_jump 4"),
+        lambda: [Events(opens=1.5, retain_s=3.0)],
+        _AGES,
+        duration_s=12.0,
+        replicas=1,
+        victims=(*_AGES.store_hosts(), *_AGES.repair_hosts()),
     ),
 )

@@ -47,7 +47,7 @@ def make_auditor(world: World, masters: tuple[str, ...]) -> Role:
         check_s=5.0,
         verify_percentage=100.0,
         look_s=1.0,
-        count_s=1.5,
+        count_s=0.5,
     )
     return Auditor(world, options, CALLS)
 
