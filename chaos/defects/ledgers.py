@@ -19,14 +19,14 @@ from ebla.chaos.defects.defect import STORES_START_AGAIN, Swap, defect
 from ebla.log import records
 
 
-@defect("events", 60, Window, "_counted", seed=2)
+@defect("events", 60, Window, "_counted", seed=0)
 def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     """A writer acknowledges an entry that one store less than the ack quorum has."""
     counted: int = original(self, pending)
     return counted + 1
 
 
-@defect("events", 60, ends, "fate", seed=14)
+@defect("events", 60, ends, "fate", seed=7)
 def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(found, number):
@@ -35,7 +35,7 @@ def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: 
     return original(found, number, answers, gone)
 
 
-@defect("events", 60, seed=0)
+@defect("events", 60, seed=5)
 def unconfirmed_entries_read() -> list[Swap]:
     """A reader returns entries that one store has, and that a recovery may drop."""
 
@@ -77,7 +77,7 @@ def arrivals_removed_unmoved(original: Any, self: Arrivals, *bounds: Any) -> Any
     return changes[1:], numbers
 
 
-@defect("events", 60, LedgerStore, "_fence", seed=0, faults=STORES_START_AGAIN)
+@defect("events", 60, LedgerStore, "_fence", seed=7, faults=STORES_START_AGAIN)
 async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
     """A store that starts again forgets that a ledger is fenced."""
     self.heads[ledger] = rules.fenced(head)
