@@ -9,6 +9,7 @@ opening.py    ends the writer before, and adds a ledger to the log
 parts.py      large appends, divided
 deadlines.py  appends end at their deadlines
 reading.py    records from a position on, and following
+positions.py  where positions are in a ledger, also beside lost entries
 blocks.py     records as Arrow blocks, and rows as records, for Ray Data and Spark
 records.py    what is kept of a log, and how records lie in entries
 options.py    settings of a log

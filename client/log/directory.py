@@ -56,7 +56,7 @@ async def drop(ledgers: Ledgers, name: str) -> None:
 
 
 async def _delete(ledgers: Ledgers, name: str) -> None:
-    """Delete what is left of a dropped log. Several clients may do so: a log that one of them makes anew meanwhile stays."""
+    """Delete what is left of a dropped log. Several clients may do so: a log that one of them makes again meanwhile stays."""
     path = path_of(name)
     while (found := await ledgers.logs.find(path)) is not None and found[0].dropped:
         record, version = found

@@ -401,7 +401,7 @@ def _trimmed(name: str, first: int) -> RecordsTrimmed:
 def _require_same(name: str, before: LogRecord, found: LogRecord) -> None:
     if found.created_us != before.created_us:
         raise NotFound(
-            f"log {name!r} has been deleted, and made anew, while it was read; read it from its beginning",
+            f"log {name!r} has been deleted, and made again, while it was read; read it from its beginning",
             what=name,
         )
 

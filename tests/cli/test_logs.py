@@ -161,7 +161,7 @@ def test_a_log_is_deleted_after_a_confirmation(logged: Cli) -> None:
 
 
 @pytest.mark.parametrize("command", ["create", "delete"])
-def test_a_deletion_that_was_interrupted_is_finished_by_another_one_or_by_making_the_log_anew(
+def test_a_deletion_that_was_interrupted_is_finished_by_another_one_or_by_making_the_log_again(
     logged: Cli, command: str
 ) -> None:
     async def prepare(stage: LogStage) -> None:

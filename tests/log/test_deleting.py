@@ -76,7 +76,7 @@ def test_a_read_during_a_drop_does_not_end_as_if_it_were_complete() -> None:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_read_of_a_log_that_is_dropped_and_made_anew_does_not_go_on_in_the_new_one(follow: bool) -> None:
+def test_a_read_of_a_log_that_is_dropped_and_made_again_does_not_go_on_in_the_new_one(follow: bool) -> None:
     async def scenario(stage: Stage) -> None:
         log, db = await written(stage), stage.client()
         entries = log.read(follow=follow)
@@ -85,7 +85,7 @@ def test_a_read_of_a_log_that_is_dropped_and_made_anew_does_not_go_on_in_the_new
         await db.drop_log("events")
         async with (await db.create_log("events")).writer() as writer:
             await writer.append_many([b"new"] * 200)
-        with pytest.raises(NotFound, match="made anew"):
+        with pytest.raises(NotFound, match="made again"):
             async for entry in entries:
                 assert entry.data != b"new"
 
@@ -93,7 +93,7 @@ def test_a_read_of_a_log_that_is_dropped_and_made_anew_does_not_go_on_in_the_new
 
 
 @pytest.mark.parametrize("at", ["after the first change", "while stores delete"])
-def test_a_log_whose_drop_a_client_left_half_done_cannot_be_used_and_is_made_anew_from_its_beginning(
+def test_a_log_whose_drop_a_client_left_half_done_cannot_be_used_and_is_made_again_from_its_beginning(
     at: str,
 ) -> None:
     async def scenario(stage: Stage) -> None:

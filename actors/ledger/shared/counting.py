@@ -2,7 +2,7 @@
 
 one node    has two times: the counted time is at least `least_us` now, and at most `most_us`
 advanced    by the elected auditor, by what its monotonic clock measured since it read the node's present version. So no time is
-            counted twice, whoever counts, and whatever answer is lost; time without an auditor is not counted
+            counted twice, also if two count, or an answer is lost; time without an auditor is not counted
 bounded     by `most_us`: a pause counts little
 ages        are from the most that it may have been then to the least that it is now: never more than what has passed. An error of
             any of these keeps records for longer
