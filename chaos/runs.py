@@ -43,6 +43,7 @@ from ebla.storage.errors import EblaError
 ANSWER_S_MAX = 60.0  # after healing, until every request is answered
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
 REPAIR_S_MAX = 90.0  # and until all ledgers are whole
+SKEW_S_MAX = 3600.0  # of the wall clock of a workload's client, in each direction
 STEPS_MAX = 600_000  # ten times the steps of the longest runs
 STEPS_PER_S_MAX = 10_000  # for each second of act one
 
@@ -190,6 +191,8 @@ class Run:
     ) -> tuple[Client, Any]:
         db, world = deployment.connect(f"{workload.name}-{name}")
         chance = self.loop.derive("client", workload.name, name)
+        skew_s = self.loop.derive("wall clock", workload.name, name).uniform(-SKEW_S_MAX, SKEW_S_MAX)
+        deployment.cluster.clock(world.address).wall_offset_us = int(skew_s * 1e6)
         client = Client(
             db, world.clock, world.network, chance, self.histories[workload.name], self.loop.time, stage
         )

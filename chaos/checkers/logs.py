@@ -10,7 +10,8 @@ Promises, each judged over the whole history:
     kept        a record that was acknowledged, or read, before a read began is in the read, if the read reaches to its position
     complete    a read reaches to every record that was acknowledged, or read, before it began
     ordered     a record that was acknowledged before another one was appended has the lower position
-    trimmed     a read from the first position that is kept on leaves out only records before a position that a trim was asked for
+    trimmed     a read from the first position that is kept on leaves out only records before a position that a trim was asked for, and
+                records that were appended longer ago than the log's retention
     attempted   only records that were appended are read, and none that surely was not
 """
 
@@ -36,6 +37,7 @@ class _Log:
     """The evidence of the operations so far, in the order of their ends."""
 
     appends: dict[object, Operation]
+    trims: Sequence[Operation]
     records: dict[int, tuple[object, Operation]] = field(default_factory=dict)  # by position, first shown by
     positions: dict[object, int] = field(default_factory=dict)
 
@@ -54,8 +56,28 @@ class _Log:
         if known != position:
             raise _Broken(f"record {record!r} is at position {known} and at {position}", append, shown)
 
+    def judge_start(self, read: Operation, first: int, retain_s: float | None) -> None:
+        """`first`: the first position that is kept, as the read shows."""
+        asked = max((each.key for each in self.trims if each.began < (read.ended or 0)), default=0)
+        if first <= asked:
+            return
+        if retain_s is None:
+            raise _Broken(
+                f"{described(read)} begins at position {first}, and no trim asked for more than {asked}", read
+            )
+        read_us = read.end.time_us if read.end is not None else 0
+        for position in range(asked, first):
+            record, _ = self.records.get(position, (None, read))
+            append = self.appends.get(record)
+            if append is not None and read_us - append.invoke.time_us < retain_s * 1e6:
+                raise _Broken(
+                    f"{described(read)} begins at position {first}, and record {record!r} before it is younger than {retain_s:g} s",
+                    append,
+                    read,
+                )
 
-def check_log(recorded: Recorded) -> Verdict:
+
+def check_log(recorded: Recorded, retain_s: float | None = None) -> Verdict:
     operations = operations_of(recorded, (APPEND, READ, TRIM))
     known = sorted(
         (each for each in operations if each.known and each.name != TRIM), key=lambda each: each.ended or 0
@@ -63,14 +85,17 @@ def check_log(recorded: Recorded) -> Verdict:
     if not any(each.name == READ for each in known):
         return nothing("no read of the log was answered")
     try:
-        _judge(operations, known)
+        _judge(operations, known, retain_s)
     except _Broken as error:
         return broken(error.problem, error.operations, len(known))
     return Verdict(True, judged=len(known))
 
 
-def _judge(operations: Sequence[Operation], known: Sequence[Operation]) -> None:
-    log = _Log({each.key: each for each in operations if each.name == APPEND})
+def _judge(operations: Sequence[Operation], known: Sequence[Operation], retain_s: float | None) -> None:
+    log = _Log(
+        {each.key: each for each in operations if each.name == APPEND},
+        [each for each in operations if each.name == TRIM],
+    )
     shown_by: list[
         tuple[int, int, Operation]
     ] = []  # when an operation ended, the greatest position that it showed
@@ -81,22 +106,12 @@ def _judge(operations: Sequence[Operation], known: Sequence[Operation]) -> None:
             continue
         first, records = each.answer
         if each.key is None:
-            _judge_start(each, first, operations)
+            log.judge_start(each, first, retain_s)
         for position, record in enumerate(records, first):
             log.place(position, record, each)
         if records:
             shown_by.append((each.ended or 0, first + len(records) - 1, each))
     _judge_times(known, shown_by)
-
-
-def _judge_start(read: Operation, first: int, operations: Sequence[Operation]) -> None:
-    ended = read.ended or 0
-    trims = [each.key for each in operations if each.name == TRIM and each.began < ended]
-    if first > max(trims, default=0):
-        raise _Broken(
-            f"{described(read)} begins at position {first}, and no trim asked for more than {max(trims, default=0)}",
-            read,
-        )
 
 
 def _judge_times(known: Sequence[Operation], shown_by: Sequence[tuple[int, int, Operation]]) -> None:

@@ -12,13 +12,14 @@ from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.auditor.held import Held
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared.counting import US, CountedTime
 from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
 from ebla.actors.ledger.store import rules
 from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.ledger.worker import worker
 from ebla.actors.ledger.worker.locking import LedgerLock
-from ebla.chaos.defects.defect import FULL_DISKS, LOST_BESIDE_SLOW_DISKS, WORKERS_END, defect
+from ebla.chaos.defects.defect import FULL_DISKS, LOST_BESIDE_SLOW_DISKS, WORKERS_END, Swap, defect
 from ebla.storage.errors import EblaError
 
 
@@ -79,3 +80,14 @@ def damaged_copies_stay(looked: m.CheckReply) -> list[int]:
 def deletion_on_a_full_disk_forgotten(self: LedgerStore) -> list[int]:
     """A store lists a ledger no more, although the disk was too full for the deletion."""
     return [ledger for ledger, head in self.heads.items() if not head.deleted]
+
+
+@defect("ages", 20)
+def ages_by_wall_clocks() -> list[Swap]:
+    """Old records are deleted by the wall clocks of writers and readers."""
+
+    async def wall_s(self: Any) -> int:
+        wall_us: int = self._session._master.world.clock.wall_us()
+        return wall_us // US
+
+    return [(CountedTime, "least_s", wall_s), (CountedTime, "most_s", wall_s)]

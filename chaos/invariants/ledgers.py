@@ -8,7 +8,7 @@ replacements_are_full     a store that takes the place of another one in a fragm
                           entries on disk
 marks_end_repaired        the mark of a store that is lost for good ends when no segment names the store, and not before
 ledgers_are_named         a ledger that was made for a log is named by the log until it is deleted
-one_auditor_acts          only the session that holds the lock of the auditors marks and records as an auditor
+one_auditor_acts          only the session that holds the lock of the auditors marks, records and counts time as an auditor
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ebla.log import records
 from ebla.log.records import LogRecord
 
 RANKS = (meta.OPEN, meta.IN_RECOVERY, meta.CLOSED)
-BY_AUDITORS = (f"{paths.MARKS}/", paths.AUDITS)
+BY_AUDITORS = (f"{paths.MARKS}/", paths.AUDITS, paths.COUNTED)
 
 _metadata = msgspec.msgpack.Decoder(Metadata).decode
 _mark = msgspec.msgpack.Decoder(Mark).decode

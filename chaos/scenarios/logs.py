@@ -7,6 +7,7 @@ from ebla.chaos.scenarios.scenario import Scenario, rates, small
 from ebla.chaos.workloads.events import Events
 
 _REPAIRS = small(hosts=1, clients=2, masters=2, journals=3, stores=5, auditors=2)
+_AGES = small(hosts=1, clients=2, stores=3, auditors=2)
 
 OF_LOGS = (
     Scenario(  # writers of one log take turns, on stores that fail
@@ -43,5 +44,14 @@ OF_LOGS = (
             *_REPAIRS.journal_hosts(),
         ),
         destroyed=_REPAIRS.store_hosts(),
+    ),
+    Scenario(  # records of a log grow old, while auditors that count their age fail, and wall clocks are wrong
+        "ages",
+        rates("crash 4, pause 3, isolate 2, cut 1, client_crash 1.5, lose 0.5, delay 0.5, clock_jump 4"),
+        lambda: [Events(opens=1.5, retain_s=3.0)],
+        _AGES,
+        duration_s=12.0,
+        replicas=1,
+        victims=(*_AGES.store_hosts(), *_AGES.repair_hosts()),
     ),
 )

@@ -41,7 +41,13 @@ def make_worker(world: World, masters: tuple[str, ...]) -> Role:
 
 def make_auditor(world: World, masters: tuple[str, ...]) -> Role:
     options = AuditorOptions(
-        masters=masters, delay_s=1.0, settle_s=1.0, check_s=5.0, verify_percentage=100.0, look_s=1.0
+        masters=masters,
+        delay_s=1.0,
+        settle_s=1.0,
+        check_s=5.0,
+        verify_percentage=100.0,
+        look_s=1.0,
+        count_s=0.5,
     )
     return Auditor(world, options, CALLS)
 

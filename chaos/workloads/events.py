@@ -43,11 +43,12 @@ class Events(Workload):
         *,
         opens: float = 2.0,
         trims: float = 0.0,
+        retain_s: float | None = None,
     ) -> None:
         """`opens`, `trims`: how often a writer opens the log again, and a client deletes old records, in comparison with other
-        steps."""
+        steps. `retain_s`: of the log."""
         self.quorums = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
-        self.opens, self.trims = opens, trims
+        self.opens, self.trims, self.retain_s = opens, trims, retain_s
         self._next = 0
 
     @property
@@ -61,7 +62,9 @@ class Events(Workload):
         return 0
 
     async def prepare(self, client: Client) -> None:
-        await client.db.create_log(self.log, roll_bytes=self.roll_bytes, **self.quorums)
+        await client.db.create_log(
+            self.log, roll_bytes=self.roll_bytes, retain_s=self.retain_s, **self.quorums
+        )
 
     async def run(self, client: Client) -> None:
         user = _User(self, client)
@@ -82,7 +85,7 @@ class Events(Workload):
         await persist(client, _User(self, client.another()).read_all)
 
     def judge(self, history: History) -> Verdict:
-        return check_log(history)
+        return check_log(history, self.retain_s)
 
     def follow(self, history: History) -> None:
         """Take no record that is in this history."""
@@ -175,5 +178,7 @@ class _User:
         except TimeoutError as error:
             raise TimedOut(f"the log was not read within {READ_S_MAX:g} s", deadline_s=READ_S_MAX) from error
         first = found[0].position if found and start is None else start or 0
+        if not found and start is None and self._workload.retain_s is not None:
+            first = (await log.info()).first  # all others may be old
         assert [e.position for e in found] == list(range(first, first + len(found))), "positions have no gap"
         return first, [int(entry.data) for entry in found]

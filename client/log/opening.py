@@ -67,17 +67,18 @@ async def begin(
     missing are waited for until the writer has ended (`has_ended`)."""
     settings = record.settings
     made: Metadata
+    counted_s: int | None = None
     tried: dict[str, Metadata] = {}  # by token
 
     def transform(found: LogRecord) -> LogRecord:
-        own = LogLedger(records.NEW, max(first, found.trimmed), made.created_us)
+        own = LogLedger(records.NEW, max(first, found.trimmed), counted_s=counted_s)
         changed = records.appended(found, before, own, empty, producer, counted)
         if changed is None:
             raise LogFenced(f"another writer has opened log {name!r}", log=name)
         return changed
 
     async def added() -> tuple[LogRecord, Metadata] | None:
-        nonlocal made
+        nonlocal made, counted_s
         while True:
             found = await _own(ledgers, name, tried)
             if found is not None:
@@ -86,6 +87,8 @@ async def begin(
                 settings.ensemble, settings.write_quorum, settings.ack_quorum, name
             )
             tried[made.token] = made
+            if settings.retain_s is not None:  # asked now: the ledger before has ended
+                counted_s = await ledgers.counted.most_s()
             try:
                 return await ledgers.logs.change(f"{paths.LOGS}/{name}", transform, *operations), made
             except VersionMismatch:  # one of its stores may leave

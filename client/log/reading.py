@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared import records as shared
+from ebla.actors.ledger.shared.counting import CountedTime
 from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.records import LastingSession
 from ebla.actors.world import CallerWorld
@@ -73,6 +74,7 @@ class Ledgers:
         self.reader = Reader(world, self.registry, self.stores, self.options)
         self.positions = Positions(self.registry, self.reader)
         self.logs = _Logs(session, LogRecord, "log")
+        self.counted = CountedTime(session)
 
     async def log(self, name: str) -> LogRecord:
         """Raises NotFound."""
@@ -198,7 +200,7 @@ class Ledgers:
     async def _retained(self, name: str) -> LogRecord:
         """The log without records that are too old: a reader that finds some deletes them first, since the writer may be idle."""
         record = await self.log(name)
-        if records.expired(record, self.world.clock.wall_us(), {}) > record.trimmed:
+        if records.expired(record, await self._counted_s(record), {}) > record.trimmed:
             await self.retain_quietly(name)
             record = await self.log(name)
         return record
@@ -305,7 +307,10 @@ class Ledgers:
 
     async def trim(self, name: str, before: int) -> None:
         """Delete the records before a position: whole ledgers at once, the others when their ledger ends."""
-        await self.logs.change(f"{paths.LOGS}/{name}", lambda found: records.trimmed(found, before))
+        await self._let_go(name, lambda found: records.trimmed(found, before))
+
+    async def _let_go(self, name: str, transform: Callable[[LogRecord], LogRecord]) -> None:
+        await self.logs.change(f"{paths.LOGS}/{name}", transform)
         await self.sweep(name)
 
     async def retain_quietly(self, name: str) -> None:
@@ -322,9 +327,18 @@ class Ledgers:
         if record.settings.retain_bytes is not None:
             lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
             lengths.update(open_bytes or {})
-        position = records.expired(record, self.world.clock.wall_us(), lengths)
-        if position > record.trimmed:
-            await self.trim(name, position)
+        counted_s = await self._counted_s(record)
+
+        def without(found: LogRecord) -> LogRecord:
+            """Decided about the log as it is: by now it may be another one of this name."""
+            return records.trimmed(found, records.expired(found, counted_s, lengths))
+
+        if without(record) != record:
+            await self._let_go(name, without)
+
+    async def _counted_s(self, record: LogRecord) -> float:
+        """The counted time, if it matters."""
+        return 0.0 if record.settings.retain_s is None else await self.counted.least_s()
 
     async def sweep_quietly(self, name: str) -> None:
         try:

@@ -7,6 +7,8 @@ it are closed by then.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,11 +29,14 @@ NEW = 0
 
 
 class LogLedger(msgspec.Struct, frozen=True, array_like=True):
-    """A ledger of a log; its first record is at position `first`."""
+    """A ledger of a log; its first record is at position `first`. `counted_s`: the most that the counted time of the deployment was
+    when it was made; None in a log that keeps records of any age, and in ledgers of older versions. These have `created_us`, which is
+    by a wall clock, and decides nothing."""
 
     ledger: int
     first: int
-    created_us: int
+    created_us: int = 0
+    counted_s: int | None = None
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +72,11 @@ class LogRecord(msgspec.Struct, frozen=True, array_like=True):
     def end_of(self, at: int) -> int | None:
         """The position after the last record of this ledger; None for the newest one."""
         return self.ledgers[at + 1].first if at + 1 < len(self.ledgers) else None
+
+    def ended_s(self, at: int) -> float:
+        """The counted time before which this ledger surely had its last record; infinite if that is not known."""
+        later = (each.counted_s for each in self.ledgers[at + 1 :] if each.counted_s is not None)
+        return next(later, math.inf)
 
 
 class Records(msgspec.Struct, frozen=True, array_like=True):
@@ -170,17 +180,16 @@ def dropped(found: LogRecord) -> LogRecord:
     return msgspec.structs.replace(found, ledgers=(), deleting=ids, dropped=True)
 
 
-def expired(found: LogRecord, now_us: int, lengths: dict[int, int]) -> int:
-    """The position up to which the settings let records be deleted. A ledger is as old as the one after it. `lengths`: bytes of
-    closed ledgers."""
+def expired(found: LogRecord, now_s: float, lengths: Mapping[int, int]) -> int:
+    """The position up to which the settings let records be deleted. A ledger is as old as the one after it. `now_s`: the least that
+    the counted time is. `lengths`: bytes of closed ledgers."""
     settings, position = found.settings, found.trimmed
     total = sum(lengths.get(each.ledger, 0) for each in found.ledgers)
     for at, each in enumerate(found.ledgers[:-1]):
-        ended_us, end = found.ledgers[at + 1].created_us, found.ledgers[at + 1].first
         total -= lengths.get(each.ledger, 0)
-        old = settings.retain_s is not None and now_us - ended_us > settings.retain_s * 1e6
+        old = settings.retain_s is not None and now_s - found.ended_s(at) > settings.retain_s
         large = settings.retain_bytes is not None and total >= settings.retain_bytes
         if not (old or large):
             break
-        position = max(position, end)
+        position = max(position, found.ledgers[at + 1].first)
     return position

@@ -8,6 +8,8 @@ from typing import Any
 
 from ebla import aio
 from ebla.actors.coordination.limits import Limits
+from ebla.actors.ledger.auditor.auditor import Auditor
+from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.master.options import MasterOptions
 from ebla.chaos.simulation import loop
@@ -35,6 +37,10 @@ class Stage:
         while len(await db._logs.registry.stores()) < len(self.stores):
             await asyncio.sleep(0.1)
         await db.close()
+
+    async def count_time(self, number: int = 0) -> None:
+        """Start an auditor, which counts the time by which old records are deleted."""
+        await self.cluster.start(f"auditor/{number}", lambda world: Auditor(world, AuditorOptions()))
 
     def client(self) -> aio.Database:
         """A client in a process of its own."""

@@ -49,6 +49,7 @@ def test_a_trim_or_a_drop_of_many_ledgers_waits_once_and_shortly_for_a_silent_st
 
 def test_a_read_that_finds_old_records_hardly_waits_for_a_silent_store() -> None:
     async def scenario(stage: Stage) -> None:
+        await stage.count_time()
         log, loop = await written(stage, retain_s=100), asyncio.get_running_loop()
         await asyncio.sleep(200)
         stage.cluster.network.isolate(SILENT)

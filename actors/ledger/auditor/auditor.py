@@ -5,6 +5,7 @@ patient    one lost store may return within the delay (losses.py), which is coun
            clock: neither a wall clock nor a change of the auditor shortens it
 complete   it knows every store that ever registered, so that it notices a loss from before its start
 off        while repairs are disabled it marks nothing
+counting   it counts the time by which logs delete old records (shared/counting.py)
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ebla.actors.ledger.handles.checking import Checker
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared.counting import CountedTime
 from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
 from ebla.actors.ledger.shared.repairs import Audits, Repairs, Tally
@@ -110,7 +112,7 @@ class Term:
         self._checker = Checker(world, self._registry, Stores(world, self._registry), calls)
         self._news = asyncio.Event()
         self._watched: list[Watched] = []
-        self._checking: Task | None = None
+        self._tasks: list[Task] = []
         self._losses: Losses
         self._audits: Audits
         self._delay_version = self._trigger = 0
@@ -130,8 +132,8 @@ class Term:
     def end(self) -> None:
         for watched in self._watched:
             watched.stop()
-        if self._checking is not None:
-            self._checking.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     async def _begin(self) -> None:
         """Continue where the auditor before ended."""
@@ -155,7 +157,10 @@ class Term:
             (paths.TRIGGER, False),
         ):
             self._watched.append(Watched(self._world, self._held.nodes, path, children, self._news.set))
-        self._checking = self._world.spawn(self._check_all(), "check all ledgers")
+        self._tasks = [
+            self._world.spawn(self._check_all(), "check all ledgers"),
+            self._world.spawn(self._count(), "count time"),
+        ]
 
     # -- audits ----------------------------------------------------------------------------------------------
 
@@ -236,6 +241,17 @@ class Term:
             return msgspec.structs.replace(found or Audits(), **changes)
 
         self._audits = await self._repairs.audits.put(paths.AUDITS, merge)
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    async def _count(self) -> None:
+        counted = CountedTime(self._held)
+        while True:
+            try:
+                await counted.advance(self._world, self._options.count_s)
+            except EblaError as error:
+                log.info("%s has counted no time now: %s", self._world.address, error)
+                await self._world.clock.sleep(RETRY_S)
 
     # -- checks of all ledgers -------------------------------------------------------------------------------
 

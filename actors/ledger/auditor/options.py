@@ -13,7 +13,8 @@ class AuditorOptions(msgspec.Struct, frozen=True, kw_only=True):
     after seconds, and what is closed stays readable with one copy less. So a minute costs little and a restart is no loss.
     `settle_s`: a new auditor judges nothing before: stores that start with it need time to register. `check_s`: between two
     checks of all ledgers; `verify_percentage`: of their entries, beside the first and the last of each store; `check_pause_s`:
-    between two ledgers of a check."""
+    between two ledgers of a check. `count_s`: between two steps of the counted time (shared/counting.py), each of which is an edit of
+    the masters' journal; old records of logs are deleted up to three steps late."""
 
     masters: tuple[str, ...] = ("master/0",)
     delay_s: float = 60.0
@@ -21,6 +22,7 @@ class AuditorOptions(msgspec.Struct, frozen=True, kw_only=True):
     check_s: float = 604_800.0
     verify_percentage: float = 0.0
     check_pause_s: float = 0.01
+    count_s: float = 10.0
     look_s: float = 10.0  # between two looks of the auditor whether it is still the elected one
 
     def validate(self) -> None:

@@ -13,6 +13,7 @@
 /ebla/repair/delay            how long one lost store may return before it is replaced
 /ebla/repair/trigger          a change of it starts an audit
 /ebla/logs/<name>             a log: its ledgers and settings
+/ebla/counted                 the counted time of the deployment, by which logs delete old records
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ DISABLE = "/ebla/repair/disable"
 DELAY = "/ebla/repair/delay"
 TRIGGER = "/ebla/repair/trigger"
 LOGS = "/ebla/logs"
+COUNTED = "/ebla/counted"
 NEW_LEDGER = f"{LEDGERS}/l-"
 
 

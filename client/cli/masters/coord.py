@@ -29,6 +29,7 @@ LOST = {
     f"{OWN}/ledgers/": "this ledger with all of its records",
     f"{OWN}/stores/": "what ebla knows of ledger stores",
     f"{OWN}/repair/": "what ebla knows of the repair of ledgers",
+    f"{OWN}/counted": "the age of old records, which then stay for longer than the settings of their logs say",
     f"{OWN}/": "every log with all of its records",
 }
 
