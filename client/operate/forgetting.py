@@ -48,14 +48,22 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 async def require_silence(cluster: Cluster, stores: Stores, timeout_s: float, progress: Progress) -> None:
-    """Raise Unavailable if one of the stores answers, or is still registered after `timeout_s`."""
+    """Raise Unavailable if one of the stores answers, or is still registered after `timeout_s`. Of a store that was replaced, another
+    one answers."""
     for address in stores.addresses:
         answer = await cluster.ask(address, "store_status", m.Empty(), StoreStatus, ASK_S)
-        if not isinstance(answer, Unanswered):
-            raise Unavailable(
-                f"the ledger store at {address} answers; to remove it for good, first run `ebla nodes decommission "
-                f"{host_of(address)} --wait --stop`"
-            )
+        if isinstance(answer, Unanswered) or (stores.replaced and answer.uuid not in stores.uuids):
+            continue
+        others = [uuid for uuid in stores.uuids if uuid != answer.uuid]
+        lost = (
+            f"; `ebla nodes forget {others[0]}` forgets only the store that lost its directory"
+            if others
+            else ""
+        )
+        raise Unavailable(
+            f"the ledger store at {address} answers; to remove it for good, first run `ebla nodes decommission "
+            f"{host_of(address)} --wait --stop`{lost}"
+        )
 
     async def registered() -> str | None:
         running = await cluster.ledgers.registry.running()
@@ -67,7 +75,7 @@ async def require_silence(cluster: Cluster, stores: Stores, timeout_s: float, pr
 async def require_unneeded(cluster: Cluster, stores: Stores) -> None:
     """Raise LedgersStay if a ledger names one of the stores."""
     if stores.left:
-        host = decommissioning.host_names(stores)
+        host = stores.uuids[0] if stores.replaced else decommissioning.host_names(stores)
         reasons = await decommissioning.reasons(cluster, stores.left)
         raise decommissioning.stay(
             stores,
@@ -120,7 +128,7 @@ async def _loss(cluster: Cluster, found: Metadata, gone: Sequence[str]) -> Loss 
 async def give_up(cluster: Cluster, stores: Stores, accepted: Sequence[Loss], progress: Progress) -> None:
     """Give up what was accepted, durably, and let workers move the rest of the ledgers."""
     ledgers = cluster.ledgers
-    await ledgers.registry.leave(stores.addresses, True)
+    await _leave(cluster, stores)
     for loss in accepted:
         progress.step(f"ledger {loss.ledger}: giving up what is lost")
         try:
@@ -146,7 +154,14 @@ async def forget(cluster: Cluster, stores: Stores) -> None:
     """Remove the stores from the deployment. Raises LedgersStay if a ledger names one: then they leave, as in a decommission. Without
     that, a ledger could name one yet after the look at all ledgers."""
     registry = cluster.ledgers.registry
-    await registry.leave(stores.addresses, True)
+    await _leave(cluster, stores)
     await require_unneeded(cluster, await decommissioning.renewed(cluster, stores))
     await asyncio.gather(*(registry.forget(uuid) for uuid in stores.uuids))
-    await registry.leave(stores.addresses, False)
+    if not stores.replaced:
+        await registry.leave(stores.addresses, False)
+
+
+async def _leave(cluster: Cluster, stores: Stores) -> None:
+    """The store that has the address of a replaced one does not leave. None names the replaced one: that takes a store that runs."""
+    if not stores.replaced:
+        await cluster.ledgers.registry.leave(stores.addresses, True)

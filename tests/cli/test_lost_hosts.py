@@ -134,6 +134,40 @@ def test_a_loss_is_accepted_and_the_ledger_goes_on_without_the_entries(stored: C
     stored(f"nodes forget {HOST} --yes-i-lose-data {HOST}").require(2, "goes with --accept-loss")
 
 
+def test_a_loss_is_accepted_of_a_store_whose_host_is_back_with_an_empty_directory(
+    stored: Cli, ended: list[str]
+) -> None:
+    async def lost(stage: LogStage) -> None:
+        await repaired(stage)
+        await on_host(stage, HOST, ensemble=1, write_quorum=1, ack_quorum=1)
+        stage.cluster.crash(STORE)
+        stage.cluster.lose_disk(STORE)
+        await stage.cluster.restart(STORE)
+        await asyncio.sleep(40.0)
+
+    async def after(stage: LogStage) -> tuple[Any, Any, Any, Any]:
+        registry = stage.db._logs.registry
+        (ledger,) = await registry.list()
+        found = await registry.read(ledger)
+        uuids = [each.uuid for each in await registry.known() if each.address == STORE]
+        return found.given_up, uuids, await registry.leaving(), stage.store(HOST).instance.uuid
+
+    command = "--accept-loss --yes-i-lose-data"
+    refused = stored(f"nodes forget {HOST} {command} {HOST}", prepare=lost, after=after)
+    given_up, uuids, _, new = refused.seen
+    (old,) = [uuid for uuid in uuids if uuid != new]
+    refused.require(1, f"`ebla nodes forget {old}` forgets only the store that lost its directory")
+    assert given_up == ()
+    stored(f"nodes forget {old}", prepare=lost).require(
+        1, f"`ebla nodes forget {old} --accept-loss` gives up"
+    )
+    stored(f"nodes forget {old} {command} {HOST}", prepare=lost).require(1, "nothing was changed")
+    done = stored(f"nodes forget {old[:8]} {command} {old}", prepare=lost, after=after)
+    assert done.status == 0, done.err
+    assert done.lines[0] == f"store {old} is forgotten" and done.lines[1].endswith("entries 0-4")
+    assert done.seen == (((0, 4),), [new], [], new) and not ended
+
+
 def test_no_record_is_given_up_while_tablets_have_a_replica_on_the_host(stored: Cli) -> None:
     async def lost(stage: LogStage) -> None:
         await repaired(stage)
