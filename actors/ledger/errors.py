@@ -5,7 +5,7 @@ LedgerClosed      this writer has closed the ledger                       open a
 WrongToken        the request is for another ledger of this id            read the metadata again
 StoreReadOnly     the store has too little space for new entries          use another store
 NotEnoughStores   fewer stores run than the ledger needs                  start stores, or wait for them
-StoreLeaving      the store's host is being decommissioned                choose another store
+StoreLeaving      the store's host is decommissioned, or it does not run  choose another store
 LedgerBusy        the store deletes moved entries, or may not do it now   try again later
 EntryLost         no store has a sound copy of an entry that must exist   bring lost stores back
 EndUndecided      a recovery has begun, and has not closed the ledger     recover it
@@ -49,7 +49,8 @@ class NotEnoughStores(LedgerError):
 
 
 class StoreLeaving(LedgerError):
-    """The host of `store` is being decommissioned, so no further entries are placed there. Nothing was changed."""
+    """The host of `store` is being decommissioned, or the store does not run: no further entries are placed there. Nothing was
+    changed."""
 
     store: str | None
     retriable = True
