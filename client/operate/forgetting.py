@@ -4,7 +4,8 @@ A store is forgotten when no ledger names it. Before that, workers replace it. W
 operator accepts the loss:
 
     entries   without a readable copy are noted in the ledger as given up: no store owes them, and reads of them raise EntryLost
-    ends      that cannot be decided without the lost stores are decided without them: the ledger ends at the last entry that is found
+    ends      that cannot be decided without the lost stores are decided without them: the ledger ends at the last entry that is found,
+              and entries before it of which the other stores have damaged copies only are given up
 
 Nothing that a running store has is given up. Every step may be repeated.
 """
@@ -20,6 +21,7 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.checking import Checker, all_fragments
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.messages import StoreStatus
@@ -106,6 +108,13 @@ async def _loss(cluster: Cluster, found: Metadata, gone: Sequence[str]) -> Loss 
     newest = found.segments[-1].stores
     there = [position for position, store in enumerate(newest) if store in running]
     end = not found.closed and not meta.covers(found, there)
+    if not end and found.state == meta.IN_RECOVERY and any(store in gone for store in newest):
+        try:
+            found = await recover(
+                ledgers.world, ledgers.registry, ledgers.stores, found.ledger, ledgers.options
+            )
+        except (EntryLost, RecoveryFailed):
+            end = True
     missing = {store for store in newest if end and store not in running}
     entries: list[tuple[int, int]] = []
     checker = Checker(ledgers.world, ledgers.registry, ledgers.stores, ledgers.options)
@@ -133,10 +142,7 @@ async def give_up(cluster: Cluster, stores: Stores, accepted: Sequence[Loss], pr
         progress.step(f"ledger {loss.ledger}: giving up what is lost")
         try:
             if loss.end:
-                gone = (*stores.uuids, *loss.perhaps)
-                await recover(
-                    ledgers.world, ledgers.registry, ledgers.stores, loss.ledger, ledgers.options, gone
-                )
+                await _end(cluster, loss.ledger, (*stores.uuids, *loss.perhaps))
             now = await _loss(cluster, await ledgers.registry.read(loss.ledger), stores.uuids)
             if now is not None and now.entries:
                 await _note(cluster, loss.ledger, now.entries)
@@ -144,6 +150,19 @@ async def give_up(cluster: Cluster, stores: Stores, accepted: Sequence[Loss], pr
                 await ledgers.registry.mark(loss.ledger, uuid)
         except NotFound:
             continue
+
+
+async def _end(cluster: Cluster, ledger: int, gone: Sequence[str]) -> None:
+    """Decide the end without these stores."""
+    ledgers = cluster.ledgers
+    while True:
+        try:
+            await recover(ledgers.world, ledgers.registry, ledgers.stores, ledger, ledgers.options, gone)
+            return
+        except EntryLost as lost:
+            if lost.entry is None:
+                raise
+            await _note(cluster, ledger, [(lost.entry, lost.entry)])
 
 
 async def _note(cluster: Cluster, ledger: int, entries: Sequence[tuple[int, int]]) -> None:

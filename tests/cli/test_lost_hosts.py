@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from ebla import aio
 from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.shared.repairs import Repairs
+from ebla.actors.ledger.store.records import key_of
 from ebla.actors.master.messages import ForgetReply, ForgetRequest
 from ebla.operate.cluster import Cluster
 from ebla.placement import launch
+from ebla.storage.errors import EblaError
+from ebla.transport.client import DeploymentClient
 from tests.cli.stage import SERVERS, STORES, Cli, LogStage, repaired
 from tests.cli.test_decommission import HOST, STORE, on_three, uuid_of
 
@@ -222,3 +226,87 @@ def test_an_end_that_lost_stores_may_know_is_decided_without_them(stored: Cli, e
     found, data = done.seen
     assert found.closed and data == [b"0", b"1", b"2"]
     assert "every record after the last entry that is found" in done.out
+
+
+async def damaged(stage: LogStage, *rotten: str) -> int:
+    """The last record of a log is on two of three stores, and its writer is dead. Its copies on these of the stores are damaged; the
+    store of another copy is lost."""
+    await repaired(stage)
+    world = stage.cluster.client_world("client/dies")
+    writer = await (await aio.Database(DeploymentClient(world)).create_log("events")).writer()
+    for number in range(3):
+        await writer.append(b"%d" % number)
+    await asyncio.sleep(1.0)
+    registry = stage.db._logs.registry
+    (ledger,) = await registry.list()
+    segment = (await registry.read(ledger)).segments[-1]
+    hosts = {stage.store(host).instance.uuid: host for host in ("host-a", "host-b", "host-c", HOST)}
+    named = dict(zip("abc", (hosts[uuid] for uuid in segment.stores), strict=True))
+    stage.cluster.network.cut(world.address, f"ledger-store/{named['c']}")
+    await writer.append(b"last")
+    stage.cluster.crash(world.address)
+    for each in "ab":
+        address = f"ledger-store/{named[each]}"
+        if each not in rotten:
+            stage.cluster.crash(address)
+            stage.lost = named[each]  # type: ignore[attr-defined]
+            continue
+        await stage.store(named[each])._move_all()
+        stage.cluster.state(address).rot("ledgers", "entries", key_of(ledger, 3))
+        await stage.cluster.restart(address)
+    await asyncio.sleep(10.0)
+    with pytest.raises(EblaError):
+        await (await stage.db.log("events")).writer(deadline_s=20.0)
+    await asyncio.sleep(20.0)
+    return ledger
+
+
+def test_commands_say_that_the_last_copies_of_an_entry_are_damaged_and_accept_that(stored: Cli) -> None:
+    async def prepare(stage: LogStage) -> None:
+        stage.ledger = await damaged(stage, "a", "b")  # type: ignore[attr-defined]
+
+    async def whole(stage: LogStage) -> Any:
+        ledgers = stage.db._logs
+        await asyncio.sleep(10.0)
+        ledger = stage.ledger  # type: ignore[attr-defined]
+        return await ledgers.registry.read(ledger), await Repairs(ledgers.session).marked()
+
+    checked = stored("check", prepare=prepare, after=whole)
+    ledger = checked.seen[0].ledger
+    remedy = f"`ebla ledger give-up {ledger}` accepts the loss"
+    assert checked.status == 1 and f"ledger {ledger} is UNRECOVERABLE: entry 3 of" in checked.text
+    assert "1 unrecoverable" in (status := stored("autorecovery status", prepare=prepare).text)
+    assert remedy in status
+    stored("log append events x", prepare=prepare).require(1, remedy)
+    copies = stored(f"ledger check {ledger}", prepare=prepare)
+    assert copies.status == 1 and "checked up to entry 2" in copies.text and remedy in copies.text
+    stored(f"ledger give-up {ledger}", prepare=prepare).require(1, "there is no terminal for a confirmation")
+    done = stored(f"ledger give-up {ledger} --yes-i-lose-data {ledger}", prepare=prepare, after=whole)
+    assert (done.status, done.text) == (0, f"entries 3 of ledger {ledger} are given up"), done.err
+    found, marks = done.seen
+    assert found.closed and found.given_up == ((3, 3),) and marks == []
+
+
+def test_the_loss_of_a_store_is_accepted_that_had_the_only_sound_copy_of_the_last_entry(
+    stored: Cli, ended: list[str]
+) -> None:
+    hosts: list[str] = []
+
+    async def prepare(stage: LogStage) -> None:
+        await damaged(stage, "b")
+        hosts.append(stage.lost)  # type: ignore[attr-defined]
+
+    async def after(stage: LogStage) -> Any:
+        registry = stage.db._logs.registry
+        return await registry.read((await registry.list())[-1])
+
+    checked = stored("check", prepare=prepare)
+    assert (
+        "is UNRECOVERABLE: its end cannot be decided: no store that runs has a sound copy of" in checked.text
+    )
+    if hosts[-1] == HOST:
+        done = stored(
+            f"nodes forget {HOST} --accept-loss --yes-i-lose-data {HOST}", prepare=prepare, after=after
+        )
+        assert done.status == 0, done.err
+        assert done.seen.closed and done.seen.given_up == ((3, 3),)

@@ -183,7 +183,7 @@ class KeptRegistry:
 
     async def change(self, ledger: int, transform: Transform, *checks: Check) -> Metadata:
         """`checks`: the change is made only while these hold of other nodes; otherwise VersionMismatch."""
-        unchanged: list[Check] = []
+        unchanged: Sequence[Check] = ()
         able: list[str] = []
 
         def numbered(found: Metadata) -> Metadata:
@@ -202,11 +202,11 @@ class KeptRegistry:
             except VersionMismatch as error:
                 if all(error.what != check.path for check in unchanged):
                     raise
-                able, unchanged = [], []
+                able, unchanged = [], ()
             else:
                 return meta.replace(changed, ledger=ledger)
 
-    async def _admit(self, ledger: int, stores: Sequence[str]) -> list[Check]:
+    async def _admit(self, ledger: int, stores: Sequence[str]) -> Sequence[Check]:
         """The checks that these stores may get entries. Raises StoreLeaving."""
         leaving, unchanged = await self._leaving()
         checks = [unchanged]

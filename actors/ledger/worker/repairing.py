@@ -10,7 +10,7 @@ import msgspec
 from ebla.actors.coordination.errors import VersionMismatch
 from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
+from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.handles.checking import Checker, Damage
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.recovery import recover
@@ -85,7 +85,7 @@ class Repairer:
                 mark.stores,
                 leaving,
             )
-            if findings.whole:
+            if findings.whole and found.state != meta.IN_RECOVERY:
                 return Outcome()
             grace_s = marked_at + self._options.grace_s - self._world.now()
             plan = rules.plan(found, mark, findings, running, grace_s)
@@ -140,8 +140,7 @@ class Repairer:
                 return []
             except EblaError as error:
                 up = [each.uuid for each in running]
-                endless = rules.endless(found, up) if isinstance(error, RecoveryFailed) else None
-                failed.append(endless or Reason(str(error)))
+                failed.append(rules.endless(found, error, up) or Reason(str(error)))
         return failed
 
     async def _why(
