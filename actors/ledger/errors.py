@@ -5,10 +5,11 @@ LedgerClosed      this writer has closed the ledger                       open a
 WrongToken        the request is for another ledger of this id            read the metadata again
 StoreReadOnly     the store has too little space for new entries          use another store
 NotEnoughStores   fewer stores run than the ledger needs                  start stores, or wait for them
-StoreLeaving      the store's host is being decommissioned                choose another store
+StoreLeaving      the store's host is decommissioned, or it does not run  choose another store
 LedgerBusy        the store deletes moved entries, or may not do it now   try again later
 EntryLost         no store has a sound copy of an entry that must exist   bring lost stores back
 EndUndecided      a recovery has begun, and has not closed the ledger     recover it
+EndUnknown        too few stores know the end of a ledger that is open    read up to `confirmed`, and try again
 RecoveryFailed    too few stores answered to find the end of the ledger   wait for stores, then try again
 """
 
@@ -49,7 +50,8 @@ class NotEnoughStores(LedgerError):
 
 
 class StoreLeaving(LedgerError):
-    """The host of `store` is being decommissioned, so no further entries are placed there. Nothing was changed."""
+    """The host of `store` is being decommissioned, or the store does not run: no further entries are placed there. Nothing was
+    changed."""
 
     store: str | None
     retriable = True
@@ -62,16 +64,28 @@ class LedgerBusy(LedgerError):
 
 
 class EntryLost(LedgerError):
-    """Every store that should have the entry answered, and none has a sound copy."""
+    """Every store that should have the entry answered, and none has a sound copy. `confirmed`: if a recovery found that, the last entry
+    that is known to be acknowledged."""
 
     entry: int | None
+    confirmed: int | None
 
 
-class EndUndecided(LedgerError, Unavailable):
+class EndUnknown(LedgerError, Unavailable):
+    """The end of the ledger is not known now. The entries up to `confirmed` are acknowledged."""
+
+    confirmed: int | None
+
+
+class EndUndecided(EndUnknown):
     """A recovery of the ledger has written entries which another one may leave out."""
 
 
 class RecoveryFailed(LedgerError):
-    """The end of the ledger is not known: too few stores answered. The ledger stays in recovery, and nothing is lost."""
+    """The end of the ledger is not known: too few stores answered. The ledger stays in recovery, and nothing is lost. `entry`: its fate
+    is open, for no store has a sound copy but those without an answer may (`silent`); None: it did not come so far."""
 
+    entry: int | None
+    silent: tuple[str, ...] | None
+    confirmed: int | None
     retriable = True

@@ -253,11 +253,11 @@ def with_moved(found: Metadata, first: int, old: str, new: str) -> Metadata | No
 
 
 def with_given_up(found: Metadata, entries: Sequence[tuple[int, int]]) -> Metadata:
-    """The metadata after an operator has given up these entries too."""
+    """The metadata after an operator has given up these entries too. A writer that would go on must not take them for acknowledged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted((*found.given_up, *entries)):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = merged[-1][0], max(last, merged[-1][1])
         else:
             merged.append((first, last))
-    return replace(found, given_up=tuple(merged))
+    return replace(found, given_up=tuple(merged), repaired=False)

@@ -176,6 +176,7 @@ def _logs(app: typer.Typer) -> None:
         list=ledgers.list_ledgers,
         show=ledgers.show,
         check=ledgers.check,
+        give_up=ledgers.give_up,
     )
     _group(
         app,

@@ -16,10 +16,12 @@ import msgspec
 
 from ebla.actors.coordination.messages import NodeReply, NodeRequest
 from ebla.actors.ledger.handles.registry import StoreInfo
+from ebla.actors.ledger.messages import WorkerStatus
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import Leaving, Mark
 from ebla.actors.ledger.shared.repairs import Note
 from ebla.actors.ledger.shared.survey import MOVING, UNRECOVERABLE, completed, joined
+from ebla.actors.messages import Empty
 from ebla.actors.world import Network
 from ebla.health import verdicts as v
 from ebla.storage.errors import EblaError
@@ -32,6 +34,8 @@ CALLS_MAX = 32  # at the same time
 NAMED_MAX = 5  # ledgers in one reason
 DISABLED = "repairs are disabled; `ebla autorecovery enable` starts them again"
 NO_AUDITOR = "no auditor runs; `ebla up` starts them"
+NO_WORKER = "no replication worker answers; `ebla up` starts them"
+WORKER_S = 2.0
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -72,6 +76,15 @@ class _Asker:
             self.unknown = self.unknown or f"the node {path} cannot be decoded: {error}"
             return None
 
+    async def works(self, address: str) -> bool:
+        """Whether a replication worker answers there."""
+        async with self._room:
+            try:
+                await self._network.call(address, "worker_status", Empty(), WorkerStatus, WORKER_S)
+            except EblaError:
+                return False
+            return True
+
     async def _read(self, path: str, children: bool) -> NodeReply:
         request = NodeRequest(path, children)
         async with self._room:
@@ -92,7 +105,7 @@ async def registered(network: Network, master: str, timeout_s: float) -> Registe
             tuple(each for each in infos if each is not None),
             await asker.children(paths.UP),
             () if leaving is None else tuple(leaving.since_us),
-            idle=await _why_idle(asker),
+            idle=await _why_idle(asker, [each.address for each in infos if each is not None]),
         )
         ledgers = await _marked(asker, found)
     except EblaError as error:
@@ -100,10 +113,14 @@ async def registered(network: Network, master: str, timeout_s: float) -> Registe
     return msgspec.structs.replace(found, ledgers=ledgers, unknown=asker.unknown)
 
 
-async def _why_idle(asker: _Asker) -> str | None:
+async def _why_idle(asker: _Asker, stores: Sequence[str]) -> str | None:
+    """A worker runs beside each store; any of them repairs any ledger."""
     if await asker.exists(paths.DISABLE):
         return DISABLED
-    return None if await asker.children(paths.AUDITOR) else NO_AUDITOR
+    if not await asker.children(paths.AUDITOR):
+        return NO_AUDITOR
+    workers = [f"replication-worker/{host}" for host in dict.fromkeys(map(host_of, stores))]
+    return None if any(await asyncio.gather(*map(asker.works, workers))) else NO_WORKER
 
 
 async def _marked(asker: _Asker, stores: Registered) -> tuple[v.LedgerHealth, ...]:

@@ -91,7 +91,7 @@ async def begin(
                 counted_s = await ledgers.counted.most_s()
             try:
                 return await ledgers.logs.change(f"{paths.LOGS}/{name}", transform, *operations), made
-            except VersionMismatch:  # one of its stores may leave
+            except VersionMismatch:  # one of its stores may leave, or has ended
                 continue
             except LogFenced:
                 return await _own(ledgers, name, tried)

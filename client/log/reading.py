@@ -15,7 +15,7 @@ from msgspec import Struct
 from ebla.actors.errors import NetworkError, NotFound, TimedOut, Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import EndUndecided, EntryLost, RecoveryFailed
+from ebla.actors.ledger.errors import EndUndecided, EndUnknown, EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.recovery import recover
@@ -122,7 +122,7 @@ class Ledgers:
 
     async def last_entry(self, found: Metadata, after: int = meta.NONE) -> tuple[Metadata, int]:
         """The metadata, and the last acknowledged entry. A ledger that a recovery has not closed yet is recovered: its writer has
-        ended. Raises Unavailable if too few stores answer."""
+        ended. Raises EndUnknown if too few stores answer, EntryLost if its end is lost."""
         try:
             return found, await self.reader.last_entry(found, after)
         except EndUndecided:
@@ -132,7 +132,7 @@ class Ledgers:
                 self.world, self.registry, self.stores, found.ledger, self.options, repair=True
             )
         except RecoveryFailed as error:
-            raise Unavailable(error.message) from error
+            raise EndUnknown(error.message, ledger=found.ledger, confirmed=error.confirmed) from error
         return ended, ended.last
 
     async def ranges(self, name: str, start: int | None, end: int | None) -> list[range]:
@@ -207,7 +207,13 @@ class Ledgers:
 
     async def _read_part(self, part: LogLedger, position: int, follow: bool) -> AsyncIterator[Records]:
         """The records of one ledger; with `follow`, until it is closed. Raises NotFound if it is deleted."""
-        found, last = await self._end(await self.registry.read(part.ledger), meta.NONE, follow)
+        found, beyond = await self.registry.read(part.ledger), None
+        try:
+            found, last = await self._end(found, meta.NONE, follow)
+        except (EndUnknown, EntryLost) as error:
+            if error.confirmed is None:
+                raise
+            last, beyond = error.confirmed, error  # the records up to there are acknowledged
         entry, store = 0, ""
         while position > part.first:
             try:
@@ -227,6 +233,8 @@ class Ledgers:
                     if each.end > position:
                         skipped = max(0, position - each.first)
                         yield Records(each.first + skipped, each.records[skipped:])
+            if beyond is not None:
+                raise beyond
             if found.closed or not follow:
                 return
             store, lac = await self._next(found, last, store)

@@ -20,10 +20,10 @@ from ebla.actors.ledger.shared.survey import survey as repair_survey
 from ebla.actors.master.messages import DrainReply
 from ebla.actors.replication.configuration import names
 from ebla.operate import draining
-from ebla.operate.naming import Refused
+from ebla.operate.naming import Refused, meant
 from ebla.operate.waiting import Progress, until
 from ebla.storage.errors import EblaError
-from ebla.wording import count, host_of
+from ebla.wording import count, host_of, short
 
 if TYPE_CHECKING:
     from ebla.operate.cluster import Cluster
@@ -35,7 +35,7 @@ IDLE_POLLS_MAX = 90  # without anything that happens to a ledger
 
 REMEDY = (
     "start what is missing (the decommission then continues), or run `ebla nodes decommission --off`; `ebla autorecovery status` "
-    "shows the reasons"
+    "shows the reasons. `ebla nodes forget STORE --accept-loss` gives up what only a lost store had"
 )
 
 
@@ -47,12 +47,13 @@ class LedgersStay(Unavailable):
 
 class Stores(msgspec.Struct, frozen=True):
     """The ledger stores of a host: one, or several if it lost its directory. `left`: the ledgers that name
-    them."""
+    them. `replaced`: only the one whose directory was lost; the store that has its address now stays."""
 
     addresses: tuple[str, ...]
     uuids: tuple[str, ...]
     leaving: bool
     left: tuple[int, ...]
+    replaced: bool = False
 
 
 class State(msgspec.Struct, frozen=True):
@@ -136,6 +137,18 @@ async def stores_at(cluster: Cluster, host: str) -> Stores | None:
     return Stores(addresses, uuids, any(each in leaving for each in uuids), left)
 
 
+async def replaced(cluster: Cluster, word: str) -> Stores | None:
+    """The store that `word` names by its uuid, if it lost its directory: another store runs at its address, and it does not."""
+    running = await cluster.ledgers.registry.stores()
+    up, taken = [each.uuid for each in running], [each.address for each in running]
+    known = [each for each in await cluster.ledgers.registry.known() if each.uuid not in up]
+    uuid = meant(word, [(each.uuid, each.uuid) for each in known if each.address in taken])
+    if uuid is None:
+        return None
+    addresses = tuple(each.address for each in known if each.uuid == uuid)
+    return Stores(addresses, (uuid,), False, await _naming(cluster, [uuid]), True)
+
+
 async def _addresses_at(cluster: Cluster, host: str) -> tuple[str, ...]:
     known = await cluster.ledgers.registry.known()
     return tuple(dict.fromkeys(each.address for each in known if host_of(each.address) == host))
@@ -197,7 +210,7 @@ async def without_ledgers(cluster: Cluster, first: Stores, timeout_s: float, pro
 
     async def poll() -> str | None:
         nonlocal left, total
-        if not await _is_leaving(cluster, first):
+        if not (first.replaced or await _is_leaving(cluster, first)):
             raise Unavailable(
                 f"{host_names(first)} is no longer being decommissioned: another command ended that"
             )
@@ -286,6 +299,8 @@ def stay(stores: Stores, reasons: dict[int, str], remedy: str, verb: str = "cann
 
 
 def host_names(stores: Stores) -> str:
+    if stores.replaced:
+        return f"store {short(stores.uuids[0])}"
     return ", ".join(map(host_of, stores.addresses))
 
 

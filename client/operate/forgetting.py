@@ -4,7 +4,8 @@ A store is forgotten when no ledger names it. Before that, workers replace it. W
 operator accepts the loss:
 
     entries   without a readable copy are noted in the ledger as given up: no store owes them, and reads of them raise EntryLost
-    ends      that cannot be decided without the lost stores are decided without them: the ledger ends at the last entry that is found
+    ends      that cannot be decided without the lost stores are decided without them: the ledger ends at the last entry that is found,
+              and entries before it of which the other stores have damaged copies only are given up
 
 Nothing that a running store has is given up. Every step may be repeated.
 """
@@ -20,6 +21,7 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.checking import Checker, all_fragments
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.messages import StoreStatus
@@ -48,14 +50,22 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 async def require_silence(cluster: Cluster, stores: Stores, timeout_s: float, progress: Progress) -> None:
-    """Raise Unavailable if one of the stores answers, or is still registered after `timeout_s`."""
+    """Raise Unavailable if one of the stores answers, or is still registered after `timeout_s`. Of a store that was replaced, another
+    one answers."""
     for address in stores.addresses:
         answer = await cluster.ask(address, "store_status", m.Empty(), StoreStatus, ASK_S)
-        if not isinstance(answer, Unanswered):
-            raise Unavailable(
-                f"the ledger store at {address} answers; to remove it for good, first run `ebla nodes decommission "
-                f"{host_of(address)} --wait --stop`"
-            )
+        if isinstance(answer, Unanswered) or (stores.replaced and answer.uuid not in stores.uuids):
+            continue
+        others = [uuid for uuid in stores.uuids if uuid != answer.uuid]
+        lost = (
+            f"; `ebla nodes forget {others[0]}` forgets only the store that lost its directory"
+            if others
+            else ""
+        )
+        raise Unavailable(
+            f"the ledger store at {address} answers; to remove it for good, first run `ebla nodes decommission "
+            f"{host_of(address)} --wait --stop`{lost}"
+        )
 
     async def registered() -> str | None:
         running = await cluster.ledgers.registry.running()
@@ -67,7 +77,7 @@ async def require_silence(cluster: Cluster, stores: Stores, timeout_s: float, pr
 async def require_unneeded(cluster: Cluster, stores: Stores) -> None:
     """Raise LedgersStay if a ledger names one of the stores."""
     if stores.left:
-        host = decommissioning.host_names(stores)
+        host = stores.uuids[0] if stores.replaced else decommissioning.host_names(stores)
         reasons = await decommissioning.reasons(cluster, stores.left)
         raise decommissioning.stay(
             stores,
@@ -98,6 +108,13 @@ async def _loss(cluster: Cluster, found: Metadata, gone: Sequence[str]) -> Loss 
     newest = found.segments[-1].stores
     there = [position for position, store in enumerate(newest) if store in running]
     end = not found.closed and not meta.covers(found, there)
+    if not end and found.state == meta.IN_RECOVERY and any(store in gone for store in newest):
+        try:
+            found = await recover(
+                ledgers.world, ledgers.registry, ledgers.stores, found.ledger, ledgers.options
+            )
+        except (EntryLost, RecoveryFailed):
+            end = True
     missing = {store for store in newest if end and store not in running}
     entries: list[tuple[int, int]] = []
     checker = Checker(ledgers.world, ledgers.registry, ledgers.stores, ledgers.options)
@@ -120,15 +137,12 @@ async def _loss(cluster: Cluster, found: Metadata, gone: Sequence[str]) -> Loss 
 async def give_up(cluster: Cluster, stores: Stores, accepted: Sequence[Loss], progress: Progress) -> None:
     """Give up what was accepted, durably, and let workers move the rest of the ledgers."""
     ledgers = cluster.ledgers
-    await ledgers.registry.leave(stores.addresses, True)
+    await _leave(cluster, stores)
     for loss in accepted:
         progress.step(f"ledger {loss.ledger}: giving up what is lost")
         try:
             if loss.end:
-                gone = (*stores.uuids, *loss.perhaps)
-                await recover(
-                    ledgers.world, ledgers.registry, ledgers.stores, loss.ledger, ledgers.options, gone
-                )
+                await _end(cluster, loss.ledger, (*stores.uuids, *loss.perhaps))
             now = await _loss(cluster, await ledgers.registry.read(loss.ledger), stores.uuids)
             if now is not None and now.entries:
                 await _note(cluster, loss.ledger, now.entries)
@@ -136,6 +150,19 @@ async def give_up(cluster: Cluster, stores: Stores, accepted: Sequence[Loss], pr
                 await ledgers.registry.mark(loss.ledger, uuid)
         except NotFound:
             continue
+
+
+async def _end(cluster: Cluster, ledger: int, gone: Sequence[str]) -> None:
+    """Decide the end without these stores."""
+    ledgers = cluster.ledgers
+    while True:
+        try:
+            await recover(ledgers.world, ledgers.registry, ledgers.stores, ledger, ledgers.options, gone)
+            return
+        except EntryLost as lost:
+            if lost.entry is None:
+                raise
+            await _note(cluster, ledger, [(lost.entry, lost.entry)])
 
 
 async def _note(cluster: Cluster, ledger: int, entries: Sequence[tuple[int, int]]) -> None:
@@ -146,7 +173,14 @@ async def forget(cluster: Cluster, stores: Stores) -> None:
     """Remove the stores from the deployment. Raises LedgersStay if a ledger names one: then they leave, as in a decommission. Without
     that, a ledger could name one yet after the look at all ledgers."""
     registry = cluster.ledgers.registry
-    await registry.leave(stores.addresses, True)
+    await _leave(cluster, stores)
     await require_unneeded(cluster, await decommissioning.renewed(cluster, stores))
     await asyncio.gather(*(registry.forget(uuid) for uuid in stores.uuids))
-    await registry.leave(stores.addresses, False)
+    if not stores.replaced:
+        await registry.leave(stores.addresses, False)
+
+
+async def _leave(cluster: Cluster, stores: Stores) -> None:
+    """The store that has the address of a replaced one does not leave. None names the replaced one: that takes a store that runs."""
+    if not stores.replaced:
+        await cluster.ledgers.registry.leave(stores.addresses, True)

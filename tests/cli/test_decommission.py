@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.repairs import LOST, Note, Repairs
-from ebla.actors.master.messages import ForgetReply, ForgetRequest
 from ebla.errors import TimedOut
 from ebla.health import ledgers
-from ebla.operate.cluster import Cluster
 from ebla.placement import launch
-from tests.cli.stage import SERVERS, STORES, Cli, LogStage, repaired, start_with_logs
+from tests.cli.stage import Cli, LogStage, repaired, start_with_logs
 
 HOST = "host-d"  # it has a ledger store and no tablet server
 STORE = f"ledger-store/{HOST}"
@@ -270,181 +267,16 @@ def test_check_says_that_no_ledger_is_repaired_and_why(stored: Cli) -> None:
     assert off.status == 1 and "ledgers are not repaired: repairs are disabled; `ebla" in off.text
     alone = stored("check")
     assert alone.status == 1 and "ledgers are not repaired: no auditor runs" in alone.text
+
+    async def workless(stage: LogStage) -> None:
+        await repaired(stage)
+        stage.cluster.crash("replication-worker/host-a")
+        await stage.log()
+        registry = stage.db._logs.registry
+        (ledger,) = await registry.list()
+        await registry.mark(ledger, (await registry.read(ledger)).segments[0].stores[0])
+
+    idle = stored("check", prepare=workless)
+    assert idle.status == 1 and "ledgers are not repaired: no replication worker answers" in idle.text
+    assert "workers repair that" not in idle.text
     assert stored("check", prepare=repaired).status == 0
-
-
-# -- a lost host ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The roles that `ebla nodes forget` ends."""
-    found: list[str] = []
-
-    def forget(name: str, address: str) -> bool:
-        found.append(address)
-        return True
-
-    monkeypatch.setattr(launch, "forget", forget)
-    return found
-
-
-async def on_host(stage: LogStage, *hosts: str, **settings: Any) -> Any:
-    """A log whose ledger is on these hosts."""
-    registry = stage.db._logs.registry
-    others = [each for each in STORES if each.rpartition("/")[2] not in hosts]
-    await registry.leave(others, True)
-    log = await stage.log(**settings)
-    await registry.leave(others, False)
-    return log
-
-
-def known(stage: LogStage) -> Any:
-    async def found() -> list[str]:
-        return [each.address for each in await stage.db._logs.registry.known()]
-
-    return found()
-
-
-def test_a_lost_store_is_forgotten_when_its_ledgers_have_moved(stored: Cli, ended: list[str]) -> None:
-    async def lost(stage: LogStage) -> None:
-        await on_host(stage, "host-a", "host-b", HOST)
-        stage.cluster.crash(STORE)
-        await asyncio.sleep(8.0)
-
-    async def moved(stage: LogStage) -> None:
-        await repaired(stage)
-        await lost(stage)
-        await asyncio.sleep(20.0)
-
-    stored(f"nodes forget {HOST}", prepare=on_three).require(
-        1, f"the ledger store at {STORE} answers; to remove it for good, first run `ebla nodes decommission"
-    )
-    refused = stored(f"nodes forget {HOST}", prepare=lost, after=known)
-    refused.require(1, f"1 ledger still needs {HOST} (ledger ")
-    assert "--accept-loss` gives up the rest" in refused.message and STORE in refused.seen and not ended
-    assert "3 of 4 ledger stores" in stored("check", prepare=moved).text
-    done = stored(f"nodes forget {HOST}", prepare=moved, after=known)
-    assert (done.status, done.lines) == (0, [f"{HOST} is forgotten"]), done.err
-    assert STORE not in done.seen and STORE in ended and f"replication-worker/{HOST}" in ended
-
-    async def forgotten(stage: LogStage) -> None:
-        await moved(stage)
-        (uuid,) = [s.uuid for s in await stage.db._logs.registry.known() if s.address == STORE]
-        await stage.db._logs.registry.forget(uuid)
-
-    assert "3 of 3 ledger stores" in stored("check", prepare=forgotten).text
-    assert (
-        HOST
-        not in stored("nodes", prepare=forgotten).text + stored("autorecovery status", prepare=forgotten).text
-    )
-
-
-def test_a_lost_host_with_ledgers_is_not_forgotten_by_the_uuid_of_its_server(
-    stored: Cli, ended: list[str]
-) -> None:
-    async def lost(stage: LogStage) -> None:
-        await on_host(stage, "host-a", "host-b", "host-c")
-        stage.cluster.crash("tablet-server/host-a")
-        stage.cluster.crash("ledger-store/host-a")
-        await asyncio.sleep(60.0)
-
-    async def interrupted(stage: LogStage) -> None:
-        """The server is forgotten already, and its store is not."""
-        await lost(stage)
-        cluster = Cluster(stage.session, SERVERS)
-        await cluster.persist("forget_server", ForgetRequest("host-a"), ForgetReply, 30.0)
-
-    uuid = uuid_of(stored, "host-a", prepare=lost)
-    for prepare, word in ((lost, uuid), (lost, "ledger-store/host-a"), (interrupted, uuid)):
-        refused = stored(f"nodes forget {word}", prepare=prepare, after=known)
-        refused.require(1, "1 ledger still needs host-a (ledger ")
-        assert "ledger-store/host-a" in refused.seen and not ended
-
-
-def test_a_loss_is_accepted_and_the_ledger_goes_on_without_the_entries(stored: Cli, ended: list[str]) -> None:
-    """Entry 0 to 4 were on the lost host only."""
-
-    async def lost(stage: LogStage) -> None:
-        await repaired(stage)
-        await on_host(stage, HOST, ensemble=1, write_quorum=1, ack_quorum=1)
-        stage.cluster.crash(STORE)
-        await asyncio.sleep(20.0)
-
-    async def after(stage: LogStage) -> tuple[Any, Any]:
-        ledgers = stage.db._logs
-        (ledger,) = await ledgers.registry.list()
-        found = await ledgers.registry.read(ledger)
-        with pytest.raises(EntryLost):
-            await ledgers.reader.read(found, 0, 0)
-        await asyncio.sleep(15.0)
-        return found, await Repairs(ledgers.session).marked()
-
-    asked = stored(f"nodes forget {HOST} --accept-loss", prepare=lost)
-    asked.require(1, "acknowledged writes may be lost, and there is no terminal for a confirmation")
-    assert "of log 'events': entries 0-4" in asked.message
-    wrong = stored(f"nodes forget {HOST} --accept-loss --yes-i-lose-data host-c", prepare=lost)
-    wrong.require(1, "nothing was changed")
-    assert not ended
-    done = stored(f"nodes forget {HOST} --accept-loss --yes-i-lose-data {HOST}", prepare=lost, after=after)
-    assert done.status == 0, done.err
-    found, marks = done.seen
-    assert found.given_up == ((0, 4),) and marks == []
-    assert done.lines == [f"{HOST} is forgotten", f"  ledger {found.ledger} of log 'events': entries 0-4"]
-    stored(f"nodes forget {HOST} --yes-i-lose-data {HOST}").require(2, "goes with --accept-loss")
-
-
-def test_no_record_is_given_up_while_tablets_have_a_replica_on_the_host(stored: Cli) -> None:
-    async def lost(stage: LogStage) -> None:
-        await repaired(stage)
-        await stage.table()
-        await on_host(stage, "host-c", ensemble=1, write_quorum=1, ack_quorum=1)
-        for role in ("tablet-server", "ledger-store"):
-            stage.cluster.crash(f"{role}/host-c")
-        await asyncio.sleep(60.0)
-
-    async def given_up(stage: LogStage) -> Any:
-        registry = stage.db._logs.registry
-        return [(await registry.read(each)).given_up for each in await registry.list()]
-
-    command = "nodes forget host-c --accept-loss --yes-i-lose-data host-c"
-    refused = stored(command, prepare=lost, after=given_up)
-    refused.require(2, "tablet-server/host-c is still a member of 2 tablets")
-    assert refused.seen == [()]
-
-
-def test_an_end_that_lost_stores_may_know_is_decided_without_them(stored: Cli, ended: list[str]) -> None:
-    """Two of three stores of an open ledger are lost: one of them is forgotten, the other one may return."""
-    writers: list[Any] = []
-
-    async def lost(stage: LogStage) -> None:
-        await repaired(stage)
-        log = await on_host(stage, "host-a", "host-c", HOST, records=0)
-        writer = await log.writer()
-        writers.append(writer)
-        registry = stage.db._logs.registry
-        for number in range(3):
-            await writer.append(b"%d" % number)
-        ledger = (await registry.list())[-1]
-        found = await registry.read(ledger)
-        assert len(found.segments) == 1
-        await asyncio.sleep(1.0)
-        names = {stage.store(host).instance.uuid: host for host in ("host-a", "host-b", "host-c", HOST)}
-        on = [names[each] for each in found.segments[0].stores]
-        stage.lost = [HOST if HOST in on else on[0], *[each for each in on if each != HOST][:1]]  # type: ignore[attr-defined]
-        for host in stage.lost:  # type: ignore[attr-defined]
-            stage.cluster.crash(f"ledger-store/{host}")
-        await asyncio.sleep(45.0)
-
-    async def after(stage: LogStage) -> Any:
-        registry = stage.db._logs.registry
-        found = await registry.read((await registry.list())[-1])
-        return found, [each.data async for each in (await stage.db.log("events")).read()]
-
-    shown = stored("autorecovery status", prepare=lost)
-    assert "its end cannot be decided: too many of its stores do not run" in shown.text
-    done = stored(f"nodes forget {HOST} --accept-loss --yes-i-lose-data {HOST}", prepare=lost, after=after)
-    assert done.status == 0, done.err
-    found, data = done.seen
-    assert found.closed and data == [b"0", b"1", b"2"]
-    assert "every record after the last entry that is found" in done.out

@@ -136,6 +136,36 @@ def test_no_ledger_is_made_on_a_store_whose_host_was_decommissioned_meanwhile() 
     play(scenario)
 
 
+def test_no_ledger_names_a_store_that_has_ended_meanwhile() -> None:
+    """A client stands still between the choice of the stores and its change, and an audit is made. Another one would find nothing
+    new, so the ledger would wait for the check of all ledgers."""
+
+    async def scenario(stage: RepairStage) -> None:
+        await stage.audit()
+        client = stage.process()
+        registry, honest = client.registry, client.registry._running
+        a, b = stage.uuids["a"], stage.uuids["b"]
+        found = await client.written(1, "b", "c", "d")
+        stood: list[float] = []
+
+        async def slow() -> object:
+            seen = await honest()
+            if not stood:
+                stood.append(40.0)
+                await stage.lose("a")
+                await asyncio.sleep(40.0)
+            return seen
+
+        registry._running = slow  # type: ignore[method-assign, assignment]
+        with pytest.raises(NotEnoughStores):
+            await registry.create(4, 3, 2)
+        assert stage.auditor().counted.audits == 1
+        with pytest.raises(StoreLeaving, match="does not run"):
+            await registry.change(found.ledger, lambda now: meta.with_moved(now, 0, b, a) or now)
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("point", ["ledger.audit.before_marks", "ledger.audit.after_marks"])
 def test_an_auditor_that_ends_at_an_audit_of_a_leaving_store_is_followed_by_another(point: str) -> None:
     async def scenario(stage: RepairStage) -> None:

@@ -111,3 +111,13 @@ def test_an_audited_store_is_gone_for_long_after_the_delay_and_until_it_returns(
     assert found.long_audited(69.0) == [] and found.long_audited(70.0) == ["c", "d"]
     found.on_stores(80.0, KNOWN, ["a", "b", "c"])
     assert found.long_audited(80.0) == ["d"]
+
+
+def test_a_store_that_stays_lost_is_audited_again_each_day() -> None:
+    found = losses()
+    found.on_stores(10.0, KNOWN, ["a", "b", "c"])
+    found.on_audited(70.0, ["d"])
+    found.on_stores(86_000.0, KNOWN, ["a", "b", "c"])
+    assert found.due_at(86_000.0) is None
+    found.on_stores(87_000.0, KNOWN, ["a", "b", "c"])
+    assert found.is_due(87_000.0) and found.to_audit(87_000.0) == ["d"]

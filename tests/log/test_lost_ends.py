@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ebla import aio
 from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.errors import EndUnknown, EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.shared.kept import KeptRegistry
+from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.actors.ledger.store import records as stored
+from ebla.aio import Log
 from ebla.log.records import ENTRY_RECORDS_MAX
+from ebla.operate import decommissioning, forgetting
+from ebla.operate import ledgers as operate
+from ebla.operate.waiting import Progress
 from ebla.storage.environment import Delete
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument
 from tests.ledger import repair_stage
 from tests.ledger.repair_stage import RepairStage
 from tests.log.stage import Stage, play
@@ -92,6 +99,126 @@ def test_a_recovery_decides_the_end_although_the_last_acknowledged_entry_is_lost
         await asyncio.sleep(20.0)
         await _without_the_second(stage.client.registry, found.ledger)
         assert (await stage.client.recover(found.ledger)).last == 2
+
+    repair_stage.play(scenario)
+
+
+async def _damaged(stage: Stage, lose: bool) -> tuple[Log, int, str]:
+    """A log of 6 records whose writer is dead, and the ledger of the last 3. The last one was acknowledged by two of three stores: both
+    copies are damaged, or one is, and the store of the other one is lost; it is returned."""
+    database = stage.client()
+    log = await database.create_log("events")
+    async with log.writer() as first:
+        await first.append_many([b"0", b"1", b"2"])
+    writer = await log.writer()
+    for number in range(3, 5):
+        await writer.append(b"%d" % number)
+    await asyncio.sleep(1.0)  # the third store has them, too, and all know that they are acknowledged
+    ledger = (await log._ledgers.log("events")).ledgers[-1].ledger
+    found = await log._ledgers.registry.read(ledger)
+    a, b, c = (
+        next(each for each in stage.stores if stage.role(each).instance.uuid == uuid)
+        for uuid in found.segments[-1].stores
+    )
+    stage.cut(database, c)
+    await writer.append(b"5")
+    stage.crash(database)
+    for address in (b,) if lose else (a, b):
+        role = stage.role(address)
+        await role._move_all()
+        key = stored.key_of(ledger, role.entries.last(ledger))
+        stage.cluster.state(address).rot("ledgers", "entries", key)
+        await stage.cluster.restart(address)
+    uuid = stage.role(a).instance.uuid
+    if lose:
+        stage.cluster.crash(a)
+        await asyncio.sleep(20.0)
+    return await stage.client().log("events"), ledger, uuid
+
+
+async def _read(log: Log) -> tuple[list[bytes], EblaError | None]:
+    read: list[bytes] = []
+    try:
+        async for entry in log.read():
+            read.append(entry.data)
+    except EblaError as error:
+        return read, error
+    return read, None
+
+
+def test_a_log_whose_last_copies_are_damaged_goes_on_when_an_operator_accepts_that() -> None:
+    async def scenario(stage: Stage) -> None:
+        log, ledger, _ = await _damaged(stage, lose=False)
+        read, error = await _read(log)
+        assert (read, type(error)) == ([b"0", b"1", b"2", b"3", b"4"], EntryLost), error
+        with pytest.raises(EntryLost, match=f"`ebla ledger give-up {ledger}` accepts the loss") as lost:
+            await log.writer(deadline_s=5.0)
+        await asyncio.sleep(1.0)
+        logs = log._ledgers
+        assert await Repairs(logs.session).marked() == [ledger]
+        found = await logs.registry.read(ledger)
+        assert not found.closed and found.given_up == (), "nothing is given up by itself"
+        entry = lost.value.entry
+        assert await operate.without_copies(logs, ledger) == [(entry, entry)]
+        closed = await operate.give_up(logs, ledger, [(entry, entry)])
+        assert closed.last == entry and closed.given_up == ((entry, entry),)
+        assert await operate.without_copies(logs, ledger) == []
+        async with log.writer() as writer:
+            position = await writer.append(b"6")
+        assert position > 5, "the position of the lost record is not given to another one"
+        assert [each.data async for each in log.read(position)] == [b"6"]
+        assert (await _read(log))[0] == [b"0", b"1", b"2", b"3", b"4"]
+
+    play(scenario)
+
+
+def test_a_log_is_readable_up_to_the_last_entry_that_is_known_to_be_acknowledged() -> None:
+    """One store is lost with a copy of the entry behind it, and the other copy is damaged."""
+
+    async def scenario(stage: Stage) -> None:
+        log, ledger, a = await _damaged(stage, lose=True)
+        read, error = await _read(log)
+        assert (read, type(error)) == ([b"0", b"1", b"2", b"3", b"4"], EndUnknown), error
+        with pytest.raises(RecoveryFailed):
+            await log.writer(deadline_s=5.0)
+        cluster: Any = SimpleNamespace(ledgers=log._ledgers)
+        stores = decommissioning.Stores(("ledger-store/gone",), (a,), False, (ledger,))
+        (loss,) = await forgetting.losses(cluster, stores, Progress())
+        assert loss.end and not (await log._ledgers.registry.read(ledger)).given_up
+        await forgetting.give_up(cluster, stores, [loss], Progress())
+        async with log.writer() as writer:
+            await writer.append(b"6")
+        assert (await _read(log))[0] == [b"0", b"1", b"2", b"3", b"4"]
+
+    play(scenario)
+
+
+def test_entries_behind_a_lost_one_stay_when_it_is_given_up() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.process()
+        found = await client.create("a", "b", "c")
+        writer = client.writer(found)
+        adding = [writer.add(each) for each in repair_stage.data(4)]
+        await asyncio.gather(*adding)
+        client.crash()
+        await stage.settled()
+        for name in "abc":
+            stage.cluster.state(repair_stage.store(name)).rot(
+                "ledgers", "entries", stored.key_of(found.ledger, 1)
+            )
+            await stage.restart(name)
+        with pytest.raises(EntryLost) as lost:
+            await stage.client.recover(found.ledger)
+        assert lost.value.entry == 1
+        await stage.client.registry.change(found.ledger, lambda now: meta.with_given_up(now, [(1, 1)]))
+        closed = await stage.client.recover(found.ledger)
+        assert closed.last == 3
+        assert [each.data for each in await stage.client.reader.read(closed, 2, 3)] == [
+            b"entry 2",
+            b"entry 3",
+        ]
+        findings = await stage.client.check(found.ledger, 100.0)
+        assert findings.whole, findings
 
     repair_stage.play(scenario)
 

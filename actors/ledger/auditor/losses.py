@@ -5,6 +5,7 @@
     one        a fresh store may return within the delay; then nothing is done
     several    two fresh stores that may return yet: an audit is due at once
     forced     a trigger, a delay that is set to its present value, or the first delay of 0: an audit is due at once
+    again      a store that stays lost counts as fresh each day: a mark that was lost or made without it is made again
     leaving    the host of a store is being decommissioned: an audit is due at once, and again as long as a ledger names the store
     disabled   nothing is due; losses are noticed, and what was due is due when repairs are enabled again
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+AGAIN_S = 86_400.0
 LEAVING_S = 60.0  # between two audits of stores that leave; each audit reads all ledgers
 
 
@@ -27,7 +29,7 @@ class Losses:
         self.cancelled = 0
         self._settle_until = settle_until
         self._since = dict(since or {})
-        self._audited: dict[str, None] = {}
+        self._audited: dict[str, float] = {}  # store -> when
         self._leaving: dict[
             str, float | None
         ] = {}  # store -> when the next audit is due, or None if no ledger names it
@@ -41,7 +43,9 @@ class Losses:
         was_pending = self.pending(now)
         self.lost = {store: self.lost.get(store, min(now, self._since.pop(store, now))) for store in absent}
         self._since = {store: since for store, since in self._since.items() if store not in runs}
-        self._audited = {store: None for store in self._audited if store in self.lost}
+        self._audited = {
+            store: at for store, at in self._audited.items() if store in self.lost and now < at + AGAIN_S
+        }
         if was_pending and not self.fresh:
             self.cancelled += 1
 
@@ -66,7 +70,7 @@ class Losses:
     def on_audited(self, now: float, stores: Iterable[str], named: Container[str] = ()) -> None:
         """An audit has marked the ledgers of these stores, which were lost when it began. `named`: stores that leave, and that a ledger
         names."""
-        self._audited.update((store, None) for store in stores if store in self.lost)
+        self._audited.update((store, now) for store in stores if store in self.lost)
         self._leaving = {store: now + LEAVING_S if store in named else None for store in self._leaving}
         self._forced = False
 

@@ -266,8 +266,9 @@ class Checker:
     ) -> Held:
         absent: list[int] = []
         damaged: list[int] = []
-        at, again, error, another = 0, False, None, False
-        while at < len(entries) and (to_the_end or not (absent or damaged)):
+        at, again, asked, error, another = 0, False, False, None, False
+        # A store that owes nothing is asked, too: another one may have its address while its session has not expired.
+        while not asked or (at < len(entries) and (to_the_end or not (absent or damaged))):
             wanted = tuple(entries[at : at + (KEYS_MAX if keys_only else ENTRIES_MAX)])
             request = m.CheckRequest(held.store, found.ledger, found.token, wanted, keys_only)
             try:
@@ -283,6 +284,7 @@ class Checker:
             except EblaError as refused:
                 error = refused.message
                 break
+            asked = True
             absent += answer.absent
             damaged += answer.damaged
             at += answer.checked

@@ -97,6 +97,21 @@ def fate(
     return None if absent >= min(found.needed, left) else False
 
 
+def is_lost(
+    found: Metadata, number: int, answers: Mapping[int, ReadReply], gone: Container[int] = ()
+) -> bool:
+    """Whether no store can decide an open fate: all but those that are given up have looked for the entry, and none has a sound copy,
+    but damaged ones, so that it may have been acknowledged."""
+    for position in meta.positions(found, number):
+        answer = answers.get(position)
+        if answer is None:
+            if position not in gone:
+                return False
+        elif number not in (*answer.absent, *answer.damaged, *(each.entry for each in answer.entries)):
+            return False  # the answer was full
+    return fate(found, number, answers, gone) is False
+
+
 def decided(
     found: Metadata, numbers: Iterable[int], answers: Mapping[int, ReadReply], gone: Container[int] = ()
 ) -> list[Entry | None]:

@@ -22,7 +22,7 @@ import msgspec
 from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import EndUndecided, EntryLost
+from ebla.actors.ledger.errors import EndUndecided, EndUnknown, EntryLost
 from ebla.actors.ledger.handles import ends
 from ebla.actors.ledger.handles.calls import Calls
 from ebla.actors.ledger.handles.options import LedgerOptions
@@ -59,8 +59,8 @@ class Reader:
     ) -> list[m.Entry]:
         """The entries from `first` on, in order and without a gap: at least one, at most up to `last`.
 
-        Raises EntryLost if every store that should have the first one answers and none has a sound copy; Unavailable if some of
-        them cannot be asked now.
+        Raises EntryLost if every store that should have the first one answers and none has a sound copy, or if it was given up;
+        Unavailable if some of them cannot be asked now.
         """
         return await self.read_some(found, range(first, last + 1), bytes_max)
 
@@ -174,7 +174,7 @@ class Reader:
     def _unreadable(self, found: Metadata, entry: int, failed: Mapping[str, EblaError]) -> EblaError:
         stores = meta.stores_of(found, entry)
         unknown = [store for store in stores if store in failed]
-        if unknown:
+        if unknown and not meta.is_given_up(found, entry):
             reasons = "; ".join(f"{store}: {failed[store]}" for store in unknown)
             return Unavailable(
                 f"entry {entry} of ledger {found.ledger} cannot be read now: {len(unknown)} of its {len(stores)} stores do not "
@@ -192,7 +192,7 @@ class Reader:
     async def last_entry(self, found: Metadata, after: int = meta.NONE) -> int:
         """The last acknowledged entry; of an open ledger at least every one that was acknowledged before `found` was read.
 
-        `after`: an entry that is known to be acknowledged. Raises Unavailable if too few stores answer, EndUndecided.
+        `after`: an entry that is known to be acknowledged. Raises EndUnknown if too few stores answer, EndUndecided.
         """
         if found.closed:
             return found.last
@@ -202,13 +202,16 @@ class Reader:
             ending = await self._ending(found, lac)
             if not ending.enough:
                 missing = len(newest.stores) - len(ending.tails)
-                raise Unavailable(
-                    f"the end of ledger {found.ledger} is not known now: {missing} of its {len(newest.stores)} stores do not answer"
+                raise EndUnknown(
+                    f"the end of ledger {found.ledger} is not known now: {missing} of its {len(newest.stores)} stores do not answer",
+                    ledger=found.ledger,
+                    confirmed=ending.known,
                 )
             if ends.undecided(ending.known, ending.end, ending.tails):
                 raise EndUndecided(
                     f"the end of ledger {found.ledger} is not decided: a client recovers it; wait, or recover it, too",
                     ledger=found.ledger,
+                    confirmed=ending.known,
                 )
             if ending.end == lac or not any(tail.full for tail in ending.tails.values()):
                 return ending.end

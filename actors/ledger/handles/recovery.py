@@ -3,7 +3,8 @@
     1. begin   the metadata becomes in_recovery: the writer can neither replace stores nor close
     2. fence   every store of the last segment is asked; enough must answer that no ack quorum is without a fenced store
     3. read    from the last entry known to be acknowledged on: an entry is in the ledger if any store has it; it is not if so many
-               surely lack it that it cannot have been acknowledged. Each read fences, too: "absent" must stay true
+               surely lack it that it cannot have been acknowledged. Each read fences, too: "absent" must stay true. If all have answered,
+               and there are damaged copies only, the entry is lost: it ends the recovery until an operator has given it up
     4. write   entries that were found are written to an ack quorum again, so that later readers find them
     5. close   the first absent entry ends the ledger; the end is set by compare-and-set
     6. tell    readers that wait at the stores are told to look for the next ledger
@@ -50,14 +51,20 @@ async def recover(
     *,
     repair: bool = False,
 ) -> Metadata:
-    """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later. `gone`: stores that
+    """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later; EntryLost if there
+    are only damaged copies of an entry that may have been acknowledged: then the ledger is marked for repair, too. `gone`: stores that
     an operator has given up. Of those that do not answer, the acknowledged entries that no other store has are not in the ledger; all
     others must answer. `repair`: not in order to write in the writer's place; the caller looks for what stores lack itself."""
     found = await registry.change(ledger, lambda now: meta.recovering(now, repair))
     if found.closed:
         return found
     recovery = _Recovery(world, registry, stores, found, options, gone)
-    closed = await recovery.run()
+    try:
+        closed = await recovery.run()
+    except EntryLost as lost:
+        if not repair:
+            world.spawn(recovery.mark_lost(lost), f"mark ledger {ledger}")
+        raise
     if not repair:
         world.spawn(recovery.mark(closed), f"mark ledger {ledger}")
     return closed
@@ -87,38 +94,50 @@ class _Recovery:
         self._gone = gone
         self._newest = found.segments[-1]
         self._made: list[Segment] = [self._newest]  # what becomes of the last segment
+        self._start: int | None = None  # the last entry that is known to be acknowledged
         self._lacking: list[str] = []  # stores that the writer owed something, or that are silent
 
     async def run(self) -> Metadata:
         found = self._found
-        start = await self._fence()
-        length = await self._length_of(start)
+        last = start = self._start = await self._fence()
+        total = length = await self._length_of(start)
+        goes_on = True
+        while goes_on:
+            last, total, goes_on = await self._write_again(last, total)
+            last += goes_on  # behind an entry that an operator has given up
+        assert last >= start and total >= length, (start, length, last, total)
+        made = tuple(self._made)
+
+        closed = await self._registry.change(found.ledger, lambda now: closed_first(now, last, total, made))
+        readers_at = (*self._newest.stores, *closed.segments[-1].stores)
+        self._stores.tell_closed(closed, readers_at, self._options.timeout_s)
+        return closed
+
+    async def _write_again(self, last: int, length: int) -> tuple[int, int, bool]:
+        """Write what is found behind `last` to an ack quorum. Returns the last entry of it, the length, and whether one that was given up
+        comes next."""
+        found = meta.replace(self._found, segments=(*self._found.segments[:-1], *self._made))
         writer = Writer(
             self._world,
             self._registry,
             self._stores,
             found,
             self._options,
-            lac=start,
+            lac=last,
             length=length,
             publish=self._replaced,
         )
         try:
-            await self._read_forward(writer, start + 1)
+            goes_on = await self._read_forward(writer, last + 1)
             if not await writer.drain(REWRITE_S):
                 raise writer.failed or RecoveryFailed(
                     f"the last entries of ledger {found.ledger} could not be written again: too few stores take them",
                     ledger=found.ledger,
+                    confirmed=self._start,
                 )
-            last, total, made = writer.lac, writer.length, tuple(self._made)
-            assert last >= start and total >= length, (start, length, last, total)
+            return writer.lac, writer.length, goes_on
         finally:
             writer.stop()
-
-        closed = await self._registry.change(found.ledger, lambda now: closed_first(now, last, total, made))
-        readers_at = (*self._newest.stores, *closed.segments[-1].stores)
-        self._stores.tell_closed(closed, readers_at, self._options.timeout_s)
-        return closed
 
     async def _replaced(self, lac: int, replaced: Mapping[int, str]) -> Metadata:
         """Known to this recovery only until it closes the ledger: so a recovery that fails leaves nothing half done."""
@@ -128,15 +147,23 @@ class _Recovery:
         return changed
 
     async def mark(self, closed: Metadata) -> None:
-        """Name the stores of the last segment that were silent, or lack entries, for repair. A mark is a hint: without it, the next
-        check of all ledgers finds what is missing."""
+        """Name the stores of the last segment that were silent, or lack entries, for repair."""
         segment = closed.segments[-1]
         tails = await self._ask_tails(segment.stores, fence=False)
-        for store in sorted({*self._lacking, *_lacking(closed, segment, tails, closed.last)}):
+        await self._mark(sorted({*self._lacking, *_lacking(closed, segment, tails, closed.last)}))
+
+    async def mark_lost(self, lost: EntryLost) -> None:
+        """Let workers try again, and operators see why."""
+        assert lost.entry is not None
+        await self._mark(meta.stores_of(self._found, lost.entry))
+
+    async def _mark(self, stores: Sequence[str]) -> None:
+        """A mark is a hint: without it, the next check of all ledgers finds what is missing."""
+        for store in stores:
             try:
-                await self._registry.mark(closed.ledger, store)
+                await self._registry.mark(self._found.ledger, store)
             except EblaError as error:
-                log.warning("ledger %d is not marked for repair: %s", closed.ledger, error)
+                log.warning("ledger %d is not marked for repair: %s", self._found.ledger, error)
 
     async def _fence(self) -> int:
         """Returns the last entry that is known to be acknowledged."""
@@ -163,7 +190,7 @@ class _Recovery:
         stores = enumerate(self._newest.stores)
         return [at for at, store in stores if store in self._gone and at not in answered]
 
-    def _failed(self, what: str, answers: Sequence[object]) -> RecoveryFailed:
+    def _failed(self, what: str, answers: Sequence[object], entry: int | None = None) -> RecoveryFailed:
         reasons = "; ".join(
             f"{store}: {answer}"
             for store, answer in zip(self._newest.stores, answers, strict=True)
@@ -172,6 +199,13 @@ class _Recovery:
         return RecoveryFailed(
             f"ledger {self._found.ledger} could not be {what}: too few of its stores answered ({reasons}); bring them back",
             ledger=self._found.ledger,
+            entry=entry,
+            silent=tuple(
+                self._newest.stores[at]
+                for at in (() if entry is None else meta.positions(self._found, entry))
+                if isinstance(answers[at], EblaError)
+            ),
+            confirmed=self._start,
         )
 
     async def _length_of(self, entry: int) -> int:
@@ -189,31 +223,44 @@ class _Recovery:
 
     # -- entries after the last one known to be acknowledged
 
-    async def _read_forward(self, writer: Writer, first: int) -> None:
-        """Give the writer every entry up to the first one that is surely not acknowledged."""
+    async def _read_forward(self, writer: Writer, first: int) -> bool:
+        """Give the writer every entry up to the first one that is surely not acknowledged. Returns whether it ends earlier, before one
+        that an operator has given up."""
         ahead: deque[m.Entry | None] = deque()
         while True:
             if not ahead:
                 ahead.extend(await self._read_batch(first))
+            if not ahead:
+                return True
             entry = ahead.popleft()
             if entry is None:
-                return
+                return False
             assert entry.entry == first, (entry.entry, first)
             writer.add_entry(entry)
             first += 1
 
     async def _read_batch(self, first: int) -> list[m.Entry | None]:
-        """The next entries; None stands for the first that is not in the ledger. Raises RecoveryFailed if the fate of the first one
-        is open."""
+        """The next entries; None stands for the first that is not in the ledger. None of them if the first one was given up, and
+        its fate is open. Otherwise raises RecoveryFailed, or EntryLost if no store can decide it."""
         last = first + self._options.recovery_entries - 1
         answers = await asyncio.gather(
             *(self._ask(position, first, last) for position in range(self._found.ensemble))
         )
         given = {at: answer for at, answer in enumerate(answers) if isinstance(answer, m.ReadReply)}
-        made = ends.decided(self._found, range(first, last + 1), given, self._given_up(given))
-        if not made:
-            raise self._failed(f"read at entry {first}", answers)
-        return made
+        gone = self._given_up(given)
+        made = ends.decided(self._found, range(first, last + 1), given, gone)
+        if made or meta.is_given_up(self._found, first):
+            return made
+        if not ends.is_lost(self._found, first, given, gone):
+            raise self._failed(f"read at entry {first}", answers, first)
+        ledger = self._found.ledger
+        raise EntryLost(
+            f"entry {first} of ledger {ledger} may have been acknowledged, and its stores have damaged copies only; `ebla ledger "
+            f"give-up {ledger}` accepts the loss",
+            ledger=ledger,
+            entry=first,
+            confirmed=self._start,
+        )
 
     async def _ask(self, position: int, first: int, last: int) -> m.ReadReply | EblaError:
         store = self._newest.stores[position]

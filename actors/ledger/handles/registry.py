@@ -43,7 +43,7 @@ class Registry(Protocol):
         """Replace the metadata by `transform` of it, by compare-and-set; the transform is called again if another change comes
         first, and its errors pass. An equal result changes nothing. Returns the new metadata.
 
-        Raises StoreLeaving if it names a store that leaves. An error that is possibly applied means that the change may have been
+        Raises StoreLeaving if it names a store that leaves or does not run. An error that is possibly applied means that the change may have been
         made, or may be yet.
         """
 

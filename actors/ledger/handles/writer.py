@@ -256,7 +256,7 @@ class Writer:
         self._acknowledge()
 
     async def _leaves(self, joined: Mapping[int, Channel], error: StoreLeaving) -> bool:
-        """The host of a store that joins is decommissioned now. Returns whether yet another one can join."""
+        """A store that joins leaves, or has ended. Returns whether yet another one can join."""
         if await self._spares():
             for channel in joined.values():
                 channel.lost = channel.lost or channel.store == error.store

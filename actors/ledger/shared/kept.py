@@ -1,7 +1,8 @@
 """The registry of ledgers, stores and marks, kept in the coordination namespace: durable, linearizable, with versions.
 
-A store whose host is being decommissioned gets no further entries: a change that names such a store is refused, in the same step
-of the namespace in which it would be made. So when no ledger names the store once, none does later.
+A store whose host is being decommissioned, or that does not run, gets no further entries: a change that names such a store is
+refused, in the same step of the namespace in which it would be made. So when no ledger names the store once, none does later; and
+an audit that finds a store lost sees every ledger that names it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from ebla.actors.coordination import paths as names
 from ebla.actors.coordination.errors import SessionExpired, VersionMismatch
 from ebla.actors.coordination.messages import Check, Create
-from ebla.actors.errors import NotFound, NotRunning
+from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import NotEnoughStores, StoreLeaving
 from ebla.actors.ledger.handles.registry import StoreInfo, Transform
@@ -62,13 +63,16 @@ class KeptRegistry:
     # -- stores
 
     async def stores(self) -> list[StoreInfo]:
-        return (await self._running())[0]
+        return [store for store, _ in (await self._running())[0]]
 
-    async def _running(self) -> tuple[list[StoreInfo], Check]:
-        """The stores that run, and the check that none of them began to leave since."""
+    async def _running(self) -> tuple[list[tuple[StoreInfo, Check]], Check]:
+        """The stores that run, each with the check that it has run since, and the check that none of them began to leave since."""
         leaving, unchanged = await self._leaving()
         found = await self._all(paths.UP)
-        return [msgspec.structs.replace(each, leaving=each.address in leaving) for each in found], unchanged
+        return [
+            (msgspec.structs.replace(store, leaving=store.address in leaving), check)
+            for store, check in found
+        ], unchanged
 
     async def running(self) -> list[str]:
         """The uuids of the stores that run now."""
@@ -77,17 +81,9 @@ class KeptRegistry:
         except NotFound:
             return []
 
-    async def runs(self, store: str) -> Check:
-        """The check that the store has run all the time since. Raises NotRunning."""
-        path = names.join(paths.UP, store)
-        found = await self._stores.find(path)
-        if found is None:
-            raise NotRunning(f"store {store} does not run", state="absent")
-        return Check(path, found[1])
-
     async def known(self) -> list[StoreInfo]:
         """Every store that ever registered and was not forgotten."""
-        return await self._all(paths.KNOWN)
+        return [store for store, _ in await self._all(paths.KNOWN)]
 
     async def leaving(self) -> list[str]:
         """The uuids of the known stores whose hosts are being decommissioned."""
@@ -116,13 +112,15 @@ class KeptRegistry:
 
         await self.leavings.put(paths.LEAVING, merge)
 
-    async def _all(self, path: str) -> list[StoreInfo]:
+    async def _all(self, path: str) -> list[tuple[StoreInfo, Check]]:
+        """Each with the check that its node is as it was."""
         try:
             uuids = await self._session.nodes.children(path, deadline_s=DEADLINE_S)
         except NotFound:
             return []
-        found = [await self._stores.get(names.join(path, uuid)) for uuid in uuids]
-        return [store for store in found if store is not None]
+        nodes = [names.join(path, uuid) for uuid in uuids]
+        found = [(node, await self._stores.find(node)) for node in nodes]
+        return [(each[0], Check(node, each[1])) for node, each in found if each is not None]
 
     async def address(self, store: str) -> str | None:
         found = await self._stores.get(names.join(paths.KNOWN, store))
@@ -143,13 +141,13 @@ class KeptRegistry:
 
     async def planned(
         self, ensemble: int, write_quorum: int, ack_quorum: int, log: str = ""
-    ) -> tuple[Metadata, tuple[Check, Create]]:
+    ) -> tuple[Metadata, tuple[Check | Create, ...]]:
         """A ledger on stores that run, chosen at random. It has no number until the operations are carried out, in one change: they
-        make it unless a host began to leave meanwhile (VersionMismatch). Its number is the version of its node. Raises InvalidArgument,
+        make it unless a store has ended or a host began to leave meanwhile (VersionMismatch). Its number is the version of its node. Raises InvalidArgument,
         NotEnoughStores."""
         meta.check_quorums(ensemble, write_quorum, ack_quorum)
         running, unchanged = await self._running()
-        able = [store.uuid for store in running if store.able]
+        able = [(store.uuid, runs) for store, runs in running if store.able]
         if len(able) < ensemble:
             raise NotEnoughStores(
                 f"a ledger on {ensemble} stores needs as many that run and have space, and there are {len(able)}",
@@ -157,18 +155,20 @@ class KeptRegistry:
                 found=len(able),
             )
         self._world.random.shuffle(able)
+        chosen = able[:ensemble]
         made = Metadata(
             0,
             ensemble,
             write_quorum,
             ack_quorum,
             new_id(self._world.random),
-            (Segment(0, tuple(able[:ensemble])),),
+            (Segment(0, tuple(store for store, _ in chosen)),),
             self._world.clock.wall_us(),
             log=log,
         )
         data = msgspec.msgpack.encode(made)
-        return made, (unchanged, Create(paths.NEW_LEDGER, data, sequential=True, parents=True))
+        create = Create(paths.NEW_LEDGER, data, sequential=True, parents=True)
+        return made, (unchanged, *(runs for _, runs in chosen), create)
 
     async def require_room(self, ensemble: int, write_quorum: int, ack_quorum: int, log: str) -> None:
         """Raises NotEnoughStores, or LimitReached, if a ledger cannot be made now. A change that would make one is asked for together
@@ -194,7 +194,7 @@ class KeptRegistry:
 
     async def change(self, ledger: int, transform: Transform, *checks: Check) -> Metadata:
         """`checks`: the change is made only while these hold of other nodes; otherwise VersionMismatch."""
-        unchanged: list[Check] = []
+        unchanged: Sequence[Check] = ()
         able: list[str] = []
 
         def numbered(found: Metadata) -> Metadata:
@@ -209,19 +209,29 @@ class KeptRegistry:
             try:
                 changed = await self.ledgers.change(paths.of_ledger(ledger), numbered, *checks, *unchanged)
             except _Named as named:
-                leaving, check = await self._leaving()
-                for store in named.args:
-                    if await self.address(store) in leaving:
-                        raise StoreLeaving(
-                            f"the host of store {store} is being decommissioned", ledger=ledger, store=store
-                        ) from None
-                able, unchanged = list(named.args), [check]
+                able, unchanged = list(named.args), await self._admit(ledger, named.args)
             except VersionMismatch as error:
-                if error.what != paths.LEAVING:
+                if all(error.what != check.path for check in unchanged):
                     raise
-                able, unchanged = [], []
+                able, unchanged = [], ()
             else:
                 return meta.replace(changed, ledger=ledger)
+
+    async def _admit(self, ledger: int, stores: Sequence[str]) -> Sequence[Check]:
+        """The checks that these stores may get entries. Raises StoreLeaving."""
+        leaving, unchanged = await self._leaving()
+        checks = [unchanged]
+        for store in stores:
+            path = names.join(paths.UP, store)
+            found = await self._stores.find(path)
+            if found is None:
+                raise StoreLeaving(f"store {store} does not run", ledger=ledger, store=store)
+            if found[0].address in leaving:
+                raise StoreLeaving(
+                    f"the host of store {store} is being decommissioned", ledger=ledger, store=store
+                )
+            checks.append(Check(path, found[1]))
+        return checks
 
     async def delete(self, ledger: int) -> None:
         """Delete the metadata; the entries are deleted by the stores, as of a ledger that is not known."""

@@ -1,8 +1,4 @@
-"""Repairs one ledger: finds what is damaged now, repairs it, and looks again.
-
-A store is named in a segment only while it runs. So an audit that finds it lost later reads the change, and marks the ledger; one
-that has found it lost before would not.
-"""
+"""Repairs one ledger: finds what is damaged now, repairs it, and looks again."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ebla.actors.coordination.errors import VersionMismatch
-from ebla.actors.errors import NotFound, NotRunning, Unavailable
+from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
+from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.handles.checking import Checker, Damage
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.recovery import recover
@@ -89,7 +85,7 @@ class Repairer:
                 mark.stores,
                 leaving,
             )
-            if findings.whole:
+            if findings.whole and found.state != meta.IN_RECOVERY:
                 return Outcome()
             grace_s = marked_at + self._options.grace_s - self._world.now()
             plan = rules.plan(found, mark, findings, running, grace_s)
@@ -144,8 +140,7 @@ class Repairer:
                 return []
             except EblaError as error:
                 up = [each.uuid for each in running]
-                endless = rules.endless(found, up) if isinstance(error, RecoveryFailed) else None
-                failed.append(endless or Reason(str(error)))
+                failed.append(rules.endless(found, error, up) or Reason(str(error)))
         return failed
 
     async def _why(
@@ -180,14 +175,11 @@ class Repairer:
     async def _publish(self, found: Metadata, first: int, old: str, new: str, lock: LedgerLock) -> Metadata:
         self._go_on(lock)
         await self._world.faults.here("ledger.repair.before_move")
-        runs = await self._registry.runs(new)
         try:
             changed = await self._registry.change(
-                found.ledger, lambda now: meta.with_moved(now, first, old, new) or now, lock.check, runs
+                found.ledger, lambda now: meta.with_moved(now, first, old, new) or now, lock.check
             )
         except VersionMismatch as error:
-            if error.what == runs.path:
-                raise NotRunning(f"store {new} has stopped since the copy", state="stopped") from error
             raise Halted(f"the lock of ledger {found.ledger} is lost") from error
         await self._world.faults.here("ledger.repair.after_move")
         self._counted.moved += 1

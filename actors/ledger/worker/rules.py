@@ -3,7 +3,7 @@
 fill      the store runs, and lacks entries or has them damaged: they are copied to it
 move      the store is lost, or its host is being decommissioned: its entries are copied to another store, which takes its place in
           the segment
-recover   the same of a fragment that is still written: after the grace period the ledger is recovered, and then closed. For a host
+recover   a recovery has begun, and has not closed the ledger; or the same of a fragment that is still written: after the grace period the ledger is recovered, and then closed. For a host
           that is decommissioned this is done only if there is another store, since the writer has to end
 wait      the store does not run, and the auditor does not count it as lost; or it does not answer; or the grace period runs
 """
@@ -15,12 +15,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.checking import LACKING, MISSING, Damage, Findings, Unreadable
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared.kept import Mark
 from ebla.actors.ledger.shared.repairs import LOST, NO_STORE, WAITS, Note
 from ebla.actors.world import Random
+from ebla.storage.errors import EblaError
 
 US = 1_000_000
 RANGES_MAX = 20  # of lost entries, in a note
@@ -61,7 +63,7 @@ def plan(
     fills: list[Damage] = []
     moves: list[Damage] = []
     reasons = [Reason(f"store {store} does not answer: {why}") for store, why in findings.unknown]
-    recovers, wait_s = False, None
+    recovers, wait_s = found.state == meta.IN_RECOVERY, None
     for damage in findings.damaged:
         if damage.why == LACKING and not damage.another:
             fills.append(damage)
@@ -103,18 +105,31 @@ def lost(found: Unreadable) -> Reason | None:
     listed = ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in found.entries[:RANGES_MAX])
     more = ", ..." if len(found.entries) > RANGES_MAX else ""
     total = sum(last - first + 1 for first, last in found.entries)
-    word = "entry" if total == 1 else "entries"
+    word = "entry has" if total == 1 else "entries have"
     why = "every store that should have them lacks them or has them damaged"
     if found.missing:
         why = f"the stores that should have them do not run: {', '.join(found.missing)}"
-    text = f"{total} {word} have no readable copy ({listed}{more}): {why}"
+    text = f"{total} {word} no readable copy ({listed}{more}): {why}"
     return Reason(text, LOST, found.entries[:RANGES_MAX], found.missing)
 
 
-def endless(found: Metadata, running: Iterable[str]) -> Reason | None:
-    """Why a ledger that is not closed cannot be closed: the stores that do not run may have its last entries."""
+def endless(found: Metadata, error: EblaError, running: Iterable[str]) -> Reason | None:
+    """Why a ledger that is not closed cannot be closed: the stores that do not run may have its last entries, or all copies of one are
+    damaged."""
+    if isinstance(error, EntryLost) and error.entry is not None:
+        return Reason(error.message, LOST, ((error.entry, error.entry),))
+    if not isinstance(error, RecoveryFailed):
+        return None
     up, newest = frozenset(running), found.segments[-1].stores
     there = [position for position, store in enumerate(newest) if store in up]
+    if error.entry is not None and error.silent and not any(store in up for store in error.silent):
+        return Reason(
+            f"its end cannot be decided: no store that runs has a sound copy of entry {error.entry}, and these do not run: "
+            + ", ".join(error.silent),
+            LOST,
+            ((error.entry, error.entry),),
+            error.silent,
+        )
     if meta.covers(found, there):
         return None
     missing = tuple(store for store in newest if store not in up)

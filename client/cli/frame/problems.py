@@ -24,7 +24,8 @@ NEXT_STEPS = {
     "DiskFull": "free some space, then run the command again",
     "NotLeader": "the leader has just changed; run the command again",
     "NotEnoughStores": "`ebla nodes` shows the ledger stores; `ebla log create` makes logs for fewer of them",
-    "RecoveryFailed": "`ebla check` shows the ledger stores that do not answer; bring them back, then repeat",
+    "RecoveryFailed": "`ebla check` shows the ledger stores that do not answer; bring them back, then repeat. If one will never return: "
+    "`ebla nodes forget HOST --accept-loss`",
     "LogFenced": "run the command again: it becomes the log's writer",
     "NotEmpty": "`--recursive` deletes the nodes below, too",
     "Throttled": "the cluster is at a stated limit; run the command again in a moment",

@@ -1,4 +1,4 @@
-"""`ebla ledger list | show | check`: the ledgers of which logs are made, and what their stores have."""
+"""`ebla ledger list | show | check | give-up`: the ledgers of which logs are made, and what their stores have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from msgspec import structs
 
 from ebla.cli.frame.amounts import when
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import argument
+from ebla.cli.frame.losing import confirm_loss
+from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Shown, Ui
@@ -177,11 +178,16 @@ def _checked_parts(checked: Checked, where: dict[str, str]) -> list[Any]:
     ]
     headers = ("ENTRIES", "STORE", "SHOULD HAVE>", "MISSING>", "DAMAGED>", "REMARK")
     parts: list[Any] = [f"{told}, and not every copy is sound", "", listing(headers, rows), ""]
+    if not rows:
+        parts = [f"{told}, all {count(copies, 'copy', 'copies')} of them are there and sound"]
+    if checked.unknown:
+        parts.append(f"checked up to entry {checked.last:,}: {checked.unknown}")
     if checked.lost:
-        parts.append(
-            f"no sound copy was found of {_ranges(checked.lost)}: bring the stores that do not answer back"
-        )
-    else:
+        remedy = f"`ebla ledger give-up {checked.ledger}` accepts the loss"
+        if any(held.error is not None for held in checked.stores):
+            remedy = "bring the stores that do not answer back"
+        parts.append(f"no sound copy was found of {_ranges(checked.lost)}: {remedy}")
+    elif not checked.unknown:
         parts.append("every entry has a sound copy: nothing is lost")
     return [*parts, *_mark_parts(checked, where)]
 
@@ -197,7 +203,7 @@ def _mark_parts(checked: Checked, where: dict[str, str]) -> list[str]:
     stores = ", ".join(_host(store, where) for store in mark.stores)
     by = f"; {host_of(mark.worker)} repairs it now" if mark.worker else ""
     parts = [f"marked for repair since {when(mark.since_us)}, as {stores} lacks entries{by}"]
-    return [*parts, f"not repaired yet: {brief(mark.reason)}"] if mark.reason else parts
+    return [*parts, f"not repaired yet: {mark.reason}"] if mark.reason else parts
 
 
 def _remark(held: Held) -> str:
@@ -214,3 +220,40 @@ def _ranges(numbers: tuple[int, ...]) -> str:
     shown = [f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in found[:RANGES_SHOWN]]
     more = len(found) - RANGES_SHOWN
     return ", ".join(shown) + (f" and {more} more ranges" if more > 0 else "")
+
+
+# -- losses --------------------------------------------------------------------------------------------------
+
+
+def give_up(
+    ui: Ui,
+    ledger: LedgerId,
+    yes: Annotated[
+        str | None, option("--yes-i-lose-data ID", "The ledger's number, instead of typing it at the prompt.")
+    ] = None,
+) -> Shown:
+    """Accept that entries are LOST: those of which all stores answer, and none has a sound copy. The log goes on without them.
+
+    Refused while a store that should have some of them does not answer; see `ebla nodes forget --accept-loss`. The ledger keeps a
+    record of what was given up, and reads of these entries fail.
+    """
+    with ui.working(f"ledger give-up {ledger}"):
+        lost = within(ui, lambda cluster: _give_up(ui, cluster, ledger, yes))
+    shown = ", ".join(f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in lost)
+    text = f"entries {shown} of ledger {ledger} are given up" if lost else "every entry has a sound copy"
+    return {"ledger": ledger, "lost": lost}, text
+
+
+async def _give_up(ui: Ui, cluster: Cluster, ledger: int, yes: str | None) -> list[tuple[int, int]]:
+    from ebla.operate import ledgers
+
+    found = await _metadata(cluster, ledger)
+    lost = await ledgers.without_copies(cluster.ledgers, ledger)
+    if lost:
+        log = f" of log {found.log!r}" if found.log else ""
+        numbers = ", ".join(f"{first:,}-{last:,}" for first, last in lost[:RANGES_SHOWN])
+        more = ", ..." if len(lost) > RANGES_SHOWN else ""
+        shown = [f"LOST, for no store has a sound copy: entries {numbers}{more} of ledger {ledger}{log}"]
+        confirm_loss(ui, "ledger", str(ledger), yes, shown, "number")
+        await ledgers.give_up(cluster.ledgers, ledger, lost)
+    return lost

@@ -37,7 +37,8 @@ def forget(
         option("--accept-loss", "Give up the entries of ledgers of which only lost stores had copies."),
     ] = False,
     yes: Annotated[
-        str | None, option("--yes-i-lose-data HOST", "The host's name, instead of typing it at the prompt.")
+        str | None,
+        option("--yes-i-lose-data HOST", "The host's name or the store's uuid, instead of typing it."),
     ] = None,
     timeout: Annotated[
         float, option("--timeout SECONDS", "Longest wait for the server to count as silent.", min=1)
@@ -46,7 +47,8 @@ def forget(
     """Remove a lost host. Refused while it is alive, or a tablet has a replica there, or a ledger needs its store.
 
     With --accept-loss, acknowledged records of logs may be LOST: those of which no store that runs has a copy. It is only for a host
-    that will never return. The ledger keeps a record of what was given up.
+    that will never return. The ledger keeps a record of what was given up. If the host is back without its directory, name the lost
+    store by its uuid: only that one is forgotten.
     """
     if yes is not None and not accept_loss:
         raise Usage("--yes-i-lose-data goes with --accept-loss", option="--yes-i-lose-data")
@@ -57,6 +59,10 @@ def forget(
 
     with ui.working("nodes forget") as progress:
         reply, stores, lost = within(ui, lambda cluster: _forget(ui, cluster, progress, *wanted))
+        if reply is None:
+            assert stores is not None
+            document: dict[str, Any] = {"address": stores.addresses[0], "stores": stores.uuids, "lost": lost}
+            return document, f"store {stores.uuids[0]} is forgotten", *_lines(lost)
         ended = launch.forget(name_of(ui), reply.address)
         for address in stores.addresses if stores is not None else ():
             ended |= launch.forget(name_of(ui), address)
@@ -78,15 +84,22 @@ async def _forget(
     accept_loss: bool,
     yes: str | None,
     timeout: float,
-) -> tuple[ForgetReply, Stores | None, list[Loss]]:
+) -> tuple[ForgetReply | None, Stores | None, list[Loss]]:
+    """Without a reply: only a store that lost its directory is forgotten."""
     from ebla.actors.master.messages import ForgetReply, ForgetRequest
     from ebla.operate import decommissioning, forgetting
 
+    replaced = await decommissioning.replaced(cluster, word)
+    if replaced is not None:
+        await forgetting.require_silence(cluster, replaced, timeout, progress)
+        lost = await _without_ledgers(ui, cluster, progress, replaced, accept_loss, yes)
+        await forgetting.forget(cluster, replaced)
+        return None, replaced, lost
     host = await decommissioning.host_meant(cluster, word, progress)
     address = TABLET_SERVER + host
     await _require_silence(cluster, address)
     stores = await decommissioning.stores_at(cluster, host)
-    lost: list[Loss] = []
+    lost = []
     with suppress(NotFound):  # judged below
         # A refusal has to come before any record is given up.
         await cluster.persist("forget_server", ForgetRequest(host, True), ForgetReply, timeout, progress)
@@ -95,14 +108,7 @@ async def _forget(
         stores = await decommissioning.renewed(
             cluster, stores
         )  # until then, ledgers may have been made there
-        if accept_loss and stores.left:
-            lost = await forgetting.losses(cluster, stores, progress)
-            name = decommissioning.host_names(stores)
-            if lost:
-                confirm_loss(ui, "host", name, yes, _shown(name, lost), "name")
-            await forgetting.give_up(cluster, stores, lost, progress)
-            stores = await decommissioning.without_ledgers(cluster, stores, MOVE_S, progress)
-        await forgetting.require_unneeded(cluster, stores)
+        lost = await _without_ledgers(ui, cluster, progress, stores, accept_loss, yes)
     try:
         reply = await cluster.persist("forget_server", ForgetRequest(host), ForgetReply, timeout, progress)
     except NotFound:
@@ -116,6 +122,26 @@ async def _forget(
     if stores is not None:
         await forgetting.forget(cluster, stores)
     return reply, stores, lost
+
+
+async def _without_ledgers(
+    ui: Ui, cluster: Cluster, progress: Progress, stores: Stores, accept_loss: bool, yes: str | None
+) -> list[Loss]:
+    """Raise LedgersStay if a ledger names one of the stores. If the loss is accepted, give up what only they had, and wait."""
+    from ebla.operate import decommissioning, forgetting
+
+    lost: list[Loss] = []
+    if accept_loss and stores.left:
+        lost = await forgetting.losses(cluster, stores, progress)
+        thing, name, called = "host", decommissioning.host_names(stores), "name"
+        if stores.replaced:
+            thing, name, called = "store", stores.uuids[0], "whole id"
+        if lost:
+            confirm_loss(ui, thing, name, yes, _shown(name, lost), called)
+        await forgetting.give_up(cluster, stores, lost, progress)
+        stores = await decommissioning.without_ledgers(cluster, stores, MOVE_S, progress)
+    await forgetting.require_unneeded(cluster, stores)
+    return lost
 
 
 async def _require_silence(cluster: Cluster, address: str) -> None:

@@ -50,6 +50,7 @@ async def nodes(
     parts: list[Any] = [views.nodes(health.servers, listed, answered(seen.states)), *views.warnings(health)]
     if health.stores:
         parts += ["", views.stores(health.stores)]
+        parts += [f"ledgers are not repaired: {health.repairs_idle}"] if health.repairs_idle else []
     if details:
         parts += ["", views.leases(leased.values())] if leased else []
         parts += _details(ui, seen)
