@@ -1,6 +1,6 @@
 """A log: records at positions, appended by one writer at a time.
 
-    append     key = a fresh record; its answer is the position
+    append     key = a fresh record, value = [writer, call, place]: calls and places ascend; its answer is the position
     read-log   key = the first position, None for the first that is kept; its answer is [position, records]
     trim       key = a position; records before it are deleted
 
@@ -10,7 +10,11 @@ Promises, each judged over the whole history:
     kept        a record that was acknowledged, or read, before a read began is in the read, if the read reaches to its position
     complete    a read reaches to every record that was acknowledged, or read, before it began
     ordered     a record that was acknowledged before another one was appended has the lower position
-    trimmed     a read from the first position that is kept on leaves out only records before a position that a trim was asked for
+    in turn     records of one writer are in the order of its calls
+    together    records of one call are next to each other; if some of them are missing, they are the last ones
+    begun       a read begins at the position that it names
+    trimmed     a read from the first position that is kept on leaves out only records before a position that a trim was asked for,
+                and only a read that begins before such a position is refused because of a trim
     attempted   only records that were appended are read, and none that surely was not
 """
 
@@ -18,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ebla.chaos.checkers.verdict import Recorded, Verdict, broken, described, nothing, operations_of
 from ebla.chaos.history import Operation
 
 APPEND, READ, TRIM = "append", "read-log", "trim"
+TRIMMED = "RecordsTrimmed"
 
 
 class _Broken(Exception):
@@ -71,6 +77,7 @@ def check_log(recorded: Recorded) -> Verdict:
 
 def _judge(operations: Sequence[Operation], known: Sequence[Operation]) -> None:
     log = _Log({each.key: each for each in operations if each.name == APPEND})
+    trims = [each for each in operations if each.name == TRIM]
     shown_by: list[
         tuple[int, int, Operation]
     ] = []  # when an operation ended, the greatest position that it showed
@@ -80,23 +87,64 @@ def _judge(operations: Sequence[Operation], known: Sequence[Operation]) -> None:
             shown_by.append((each.ended or 0, each.answer, each))
             continue
         first, records = each.answer
-        if each.key is None:
-            _judge_start(each, first, operations)
+        _judge_start(each, first, trims)
         for position, record in enumerate(records, first):
             log.place(position, record, each)
         if records:
             shown_by.append((each.ended or 0, first + len(records) - 1, each))
     _judge_times(known, shown_by)
+    _judge_writers(log)
+    for each in operations:
+        if each.name == READ and each.failed:
+            _judge_refusal(each, trims)
 
 
-def _judge_start(read: Operation, first: int, operations: Sequence[Operation]) -> None:
-    ended = read.ended or 0
-    trims = [each.key for each in operations if each.name == TRIM and each.began < ended]
-    if first > max(trims, default=0):
+def _judge_start(read: Operation, first: int, trims: Sequence[Operation]) -> None:
+    if read.key is not None and first != read.key:
+        raise _Broken(f"{described(read)} begins at position {first}, not where it was asked to", read)
+    asked = _trimmed(read, trims)
+    if read.key is None and first > asked:
         raise _Broken(
-            f"{described(read)} begins at position {first}, and no trim asked for more than {max(trims, default=0)}",
-            read,
+            f"{described(read)} begins at position {first}, and no trim asked for more than {asked}", read
         )
+
+
+def _judge_refusal(read: Operation, trims: Sequence[Operation]) -> None:
+    assert read.end is not None
+    if (read.end.error or "").startswith(TRIMMED) and _trimmed(read, trims) <= (read.key or 0):
+        raise _Broken(f"{described(read)} was refused, and no trim asked for more: {read.end.error}", read)
+
+
+def _trimmed(read: Operation, trims: Sequence[Operation]) -> int:
+    """The greatest position that a trim asked for before the read ended."""
+    assert read.end is not None
+    return max((each.key for each in trims if each.began < read.end.index and not each.failed), default=0)
+
+
+def _judge_writers(log: _Log) -> None:
+    """In turn and together: compare each record with the one before it, of its writer and in the log."""
+    placed = sorted((log.appends[record] for record in log.positions), key=lambda each: each.argument)
+    for earlier, later in pairwise(placed):
+        at, behind = log.positions[earlier.key], log.positions[later.key]
+        if earlier.argument[0] == later.argument[0] and behind <= at:
+            raise _Broken(
+                f"{described(later)} was asked after {described(earlier)} by the same writer, but is at position {behind}, not "
+                f"behind {at}",
+                earlier,
+                later,
+            )
+    for each in placed:
+        writer, call, place = each.argument
+        position = log.positions[each.key]
+        before = log.records.get(position - 1)
+        if not place or (position > 0 and before is None):
+            continue
+        if before is None or log.appends[before[0]].argument != [writer, call, place - 1]:
+            raise _Broken(
+                f"{described(each)} is at position {position}, not next to the record before it of the same call",
+                each,
+                *([log.appends[before[0]]] if before else []),
+            )
 
 
 def _judge_times(known: Sequence[Operation], shown_by: Sequence[tuple[int, int, Operation]]) -> None:
