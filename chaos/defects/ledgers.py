@@ -113,7 +113,7 @@ async def call_in_reverse(original: Any, self: LogWriter, given: Iterable[bytes]
 async def earlier_ledgers_refused(
     original: Any, self: reading.Ledgers, name: str, start: int | None, follow: bool
 ) -> AsyncIterator[Any]:
-    """A reader that begins before the last ledger is told that the records were deleted."""
+    """A reader that begins before the last ledger gets the answer that the records were deleted."""
     last = (await self.log(name)).ledgers[-1:]
     if start is not None and last and start < last[0].first:
         raise reading._trimmed(name, last[0].first)
