@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ebla.chaos.checkers.refusals import tally
+from ebla.chaos.checkers.refusals import excused_by, tally
 from ebla.chaos.checkers.sides import Seen
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.growing import Growing
@@ -273,8 +273,7 @@ class Run:
         disturbed = (
             self.plan.faults or self.scenario.shape.grows or any(workload.disturbs for workload in workloads)
         )
-        full = any(fault.kind == "full_disk" for fault in self.plan.faults)
-        excused = (*self.scenario.excused, *(["DiskFull"] if full else [])) if disturbed else ()
+        excused = excused_by(self.plan.faults, self.scenario.excused) if disturbed else ()
         for workload in workloads:
             history = self.histories[workload.name]
             verdict = judged(workload, history, *self._known_of(workload), excused=excused)

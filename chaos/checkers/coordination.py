@@ -18,14 +18,14 @@ was requested. A node that a list showed is in later lists, whether or not its c
 be gone stays gone.
 
 **Versions**, per node: every compare-and-set that took place, by its answer or by a read, followed the version that it named;
-a refused one found another version. Each version was followed once. A read shows the value that was written with its version.
+a refused one found another version, which a change made. Each version was followed once. A read shows the value that was written with its version.
 Versions never fall from an answer to a later request. As versions order all operations, this is linearizability, without a
 search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -112,11 +112,19 @@ class _Numbers:
     def __init__(self, operations: list[Operation]) -> None:
         self.creates = [each for each in operations if each.name == "create" and not each.failed]
         self.lists = [each for each in operations if each.name == "list" and each.known]
-        self.deletes: dict[int, Operation] = {}
+        self.deletes: dict[
+            int, Operation
+        ] = {}  # the first that was asked for, which excuses a list without the node
+        self.deleted: dict[
+            int, Operation
+        ] = {}  # the first that was answered, which proves that the node is gone
         self.ended: dict[str, Operation] = {}
         self.sure: dict[str, Operation] = {}
         self.there: dict[tuple[Any, int], Operation] = {}  # by parent and number, the first proof
         self.gone: dict[tuple[Any, int], Operation] = {}
+        for each in _by_end(operations):
+            if each.name == "delete":
+                self.deleted.setdefault(each.key, each)
         for each in operations:
             if each.name == "delete" and not each.failed:
                 self.deletes.setdefault(each.key, each)
@@ -187,17 +195,20 @@ class _Numbers:
     def wrong(self, read: Operation) -> Iterator[Problem]:
         assert read.ended is not None
         held = dict.fromkeys(read.answer)
+        if len(held) < len(read.answer):
+            yield f"{brief(read)} holds a node twice: {listed(read.answer)}", [read]
         here = [each for each in self.creates if each.key == read.key]
         known = {each.answer: each for each in here if each.known}
         for number, create in known.items():
             delete, session = self.deletes.get(number), create.argument
             if number in held:
+                deleted = self.deleted.get(number)
                 if create.began > read.ended:
                     yield f"{brief(read)} holds {number} before {described(create)} began", [create, read]
-                elif delete is not None and delete.known and (delete.ended or 0) < read.began:
+                elif deleted is not None and (deleted.ended or 0) < read.began:
                     yield (
-                        f"{brief(read)} holds {number}, but {described(delete)} was before it",
-                        [delete, read],
+                        f"{brief(read)} holds {number}, but {described(deleted)} was before it",
+                        [deleted, read],
                     )
                 elif session in self.ended and self.ended[session].began < read.began:
                     yield (
@@ -246,19 +257,39 @@ def _versions(operations: list[Operation]) -> Iterator[Problem]:
                 [each],
             )
     yield from _wrong_reads(operations, written)
-    yield from _between({**_shown_unanswered(operations), **written})
-    yield from _falling(operations)
-
-
-def _shown_unanswered(operations: list[Operation]) -> dict[int, Operation]:
-    """By version: changes without an answer that a read shows to have taken place."""
     unanswered = {
         each.argument[1]: each
         for each in operations
         if each.name == "cas" and not each.known and not each.failed
     }
+    made = {**_shown(operations, unanswered), **written}
+    yield from _between(made)
+    yield from _unmade(operations, made, unanswered)
+    yield from _falling(operations)
+
+
+def _shown(operations: list[Operation], unanswered: Mapping[Any, Operation]) -> dict[int, Operation]:
+    """By version: changes without an answer, by value, that a read shows to have taken place."""
     reads = [each.answer for each in operations if each.name == "get" and each.known and each.answer]
     return {version: unanswered[value] for value, version in reads if value in unanswered}
+
+
+def _unmade(
+    operations: list[Operation], made: Mapping[int, Operation], unanswered: Mapping[Any, Operation]
+) -> Iterator[Problem]:
+    """Every version that a refused change found was made: by a change that is known, or by one without an answer, which makes one
+    version at most."""
+    found: dict[int, Operation] = {}
+    for each in _by_end(operations):
+        if each.name == "cas" and not each.answer[0] and each.answer[1]:
+            found.setdefault(each.answer[1], each)
+    shown = {each.began for each in made.values()}
+    strangers = sorted(version for version in found if version not in made)
+    for number, version in enumerate(strangers, 1):
+        each = found[version]
+        makers = [one for one in unanswered.values() if one.began not in shown and one.argument[0] < version]
+        if len(makers) < number or all(one.began > (each.ended or 0) for one in makers):
+            yield f"{described(each)} found version {version}, which no change made", [each]
 
 
 def _between(written: dict[int, Operation]) -> Iterator[Problem]:

@@ -1,8 +1,8 @@
 """Refused operations, and kinds of operations that were never carried out: a service that answers every request with an error
 keeps all other promises.
 
-Faults, if there are any (`excused`), explain a missing answer, an unavailable role and a lost snapshot (EXPLAINED). Every other
-error is a violation, unless the workload declares that it causes the error (`explained`, by operation). An error that promises
+Faults, if there are any (`excused`), explain a missing answer, an unavailable role and a lost snapshot (EXPLAINED), and full disks
+explain DiskFull. Every other error is a violation, unless the workload declares that it causes the error (`explained`, by operation). An error that promises
 that nothing was carried out (CERTAIN) is a violation if the operation's outcome is open. Operators' requests to roles
 (`is_order`) may be refused for many reasons, so they are only counted: each kind must be carried out now and then.
 """
@@ -10,12 +10,13 @@ that nothing was carried out (CERTAIN) is a violation if the operation's outcome
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ebla.chaos.checkers.verdict import LISTED_MAX, Verdict, described, places
 from ebla.chaos.history import INFO, INVOKE, OK, Event, History, is_order
+from ebla.chaos.plans import Fault
 
 EXPLAINED = ("TimedOut", "OutcomeUnknown", "Unavailable", "Frozen", "ScanInterrupted")
 CERTAIN = ("Unavailable", "NotDelivered")
@@ -23,6 +24,12 @@ ASKED_MIN = 20  # of so many requests one at least must have been carried out
 
 Explained = Mapping[str, Collection[str]]
 NOTHING: Explained = MappingProxyType({})
+
+
+def excused_by(faults: Iterable[Fault], explained: Collection[str] = EXPLAINED) -> tuple[str, ...]:
+    """The errors that are excused in a disturbed run with these faults."""
+    full = any(fault.kind == "full_disk" for fault in faults)
+    return (*explained, *(["DiskFull"] if full else []))
 
 
 def check_refusals(

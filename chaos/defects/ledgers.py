@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from ebla.actors.coordination.messages import Create, Set
@@ -16,7 +16,9 @@ from ebla.actors.ledger.store import rules
 from ebla.actors.ledger.store.arrivals import Arrivals
 from ebla.actors.ledger.store.store import LedgerStore
 from ebla.chaos.defects.defect import STORES_START_AGAIN, Swap, defect
-from ebla.log import records
+from ebla.log import reading, records
+from ebla.log.appender import Appender
+from ebla.log.awaited import LogWriter
 
 
 @defect("events", 60, Window, "_counted", seed=0)
@@ -92,3 +94,28 @@ async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: in
 def records_set_without_versions(path: str, data: bytes, version: int) -> Set:
     """A record of a ledger or a log is set although another change came first."""
     return Set(path, data)
+
+
+@defect("events", 60, Appender, "_taken")
+def newest_append_first(original: Any, self: Appender) -> Any:
+    """A writer sends the newest of the appends that wait first."""
+    self._queue.reverse()
+    return original(self)
+
+
+@defect("events", 60, LogWriter, "append_many")
+async def call_in_reverse(original: Any, self: LogWriter, given: Iterable[bytes], **options: Any) -> Any:
+    """A writer appends the records of one call in reverse."""
+    return (await original(self, list(given)[::-1], **options))[::-1]
+
+
+@defect("events", 60, reading.Ledgers, "read")
+async def earlier_ledgers_refused(
+    original: Any, self: reading.Ledgers, name: str, start: int | None, follow: bool
+) -> AsyncIterator[Any]:
+    """A reader that begins before the last ledger gets the answer that the records were deleted."""
+    last = (await self.log(name)).ledgers[-1:]
+    if start is not None and last and start < last[0].first:
+        raise reading._trimmed(name, last[0].first)
+    async for each in original(self, name, start, follow):
+        yield each

@@ -178,7 +178,7 @@ class Clients:
                 problems.append(f"{workload.name}: the last reads were not answered: {why!r}")
             if isinstance(workload, SharedLog):
                 continue  # the run judges the histories of all processes as one
-            found = await asyncio.to_thread(judged, workload, history)
+            found = await asyncio.to_thread(judged, workload, history, excused=self.order.excused)
             path = str(history.path)
             verdicts.append(
                 Judged(workload.name, path, found.valid, found.problem, found.events, found.judged)

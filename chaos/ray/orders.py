@@ -11,7 +11,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """`group`: the number of the process, from 1 on; the first one runs the pulse. `epoch_s`: zero of the run's clock.
     `pauses`: how many times longer than by default the clients pause between two operations. `answer_s_max`: the time for
     operations under way when clients stop, and for all last reads. `sample`: addresses to which calls are measured, if calls are
-    to be lost or late."""
+    to be lost or late. `excused`: errors that the plan's faults explain."""
 
     scenario: str
     seed: int
@@ -24,6 +24,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     results: str
     epoch_s: float
     answer_s_max: float
+    excused: tuple[str, ...]
     sample: tuple[str, ...] = ()
 
 

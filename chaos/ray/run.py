@@ -5,8 +5,8 @@
               --checksum`), clients make their last reads, and every history is judged
 
 A run is void, and proves nothing, if too few operations were acknowledged, if the effect of a fault was not seen, if fewer than
-half of the plan's faults had their effect (without skipped ones), or if one kind of operation was requested often and never
-carried out.
+half of the plan's faults had their effect (without skipped ones), if one kind of operation was requested often and never
+carried out, or if an operation had no answer although nothing disturbed the run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import contextlib
 import math
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from ebla.actors import deadlines
 from ebla.actors import messages as m
 from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
-from ebla.chaos.checkers.refusals import tally
+from ebla.chaos.checkers.refusals import NOTHING, check_refusals, excused_by, tally
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.export import LINES, read_json_lines, to_json_lines, write
 from ebla.chaos.history import History
@@ -161,6 +161,7 @@ class _Run:
             results=str(self.request.results),
             epoch_s=stage.epoch,
             answer_s_max=ANSWER_S_MAX,
+            excused=excused_by(self.plan.faults),
             sample=addresses if calls and group == 1 else (),
         )
 
@@ -195,7 +196,8 @@ class _Run:
             concluded = await groups.conclude(CONCLUDE_S_MAX)
             seen.problems += _problems(concluded)
             seen.judged = [verdict for reply in concluded for verdict in reply.verdicts]
-            seen.judged.extend(await asyncio.to_thread(_judge_shared, self.request.results))
+            excused = excused_by(self.plan.faults)
+            seen.judged.extend(await asyncio.to_thread(judge_shared, self.request.results, excused))
 
 
 @contextlib.asynccontextmanager
@@ -211,12 +213,13 @@ async def _ledgers(stage: RayStage) -> AsyncIterator[None]:
         await stage.ledgers.close()
 
 
-def _judge_shared(results: Path) -> list[Judged]:
+def judge_shared(results: Path, excused: Collection[str]) -> list[Judged]:
     """Judge the shared table and the shared log, each by one history, merged from those of all processes of clients, which it
     replaces."""
-    found = [_judge_merged(results, shared.NAME, shared.judge)]
+    found = [_judge_merged(results, shared.NAME, partial(shared.judge, excused=excused))]
     if any(results.glob(f"{logs.NAME}-*{LINES}")):
-        found.append(_judge_merged(results, logs.NAME, partial(judged, logs.SharedLog())))
+        judge = partial(judged, logs.SharedLog(), excused=excused)
+        found.append(_judge_merged(results, logs.NAME, judge))
     return found
 
 
@@ -257,7 +260,7 @@ def _report(
         sum(getattr(second, name) for second in in_act_one) for name in ("acknowledged", "failed", "unknown")
     )
     broken = list(violations(seen))
-    never = tally(histories).never()
+    never = [*tally(histories).never(), *unexplained(wanted, plan, histories)]
     empty = list(voids(request, wanted, seen.judged, faults, acknowledged, failed + unknown, never))
     report = RunReport(
         scenario=request.scenario,
@@ -316,6 +319,19 @@ def violations(seen: Seen) -> Iterator[str]:
             yield f"{each.workload}: {each.problem}"
 
 
+def unexplained(wanted: RayScenario, plan: Plan, histories: Mapping[str, History]) -> Iterator[str]:
+    """Errors of a run that nothing disturbed. A machine that stands still for a second causes them as well, so they prove no
+    violation."""
+    workloads = wanted.workloads()
+    if plan.faults or any(workload.disturbs for workload in workloads):
+        return
+    explained = {workload.name: workload.explained for workload in workloads}
+    for name, history in histories.items():
+        found = check_refusals(history, explained.get(name.rstrip("-0123456789"), NOTHING), ())
+        if not found.valid:
+            yield f"{name}: {found.problem}; repeat the run on a machine that does nothing else"
+
+
 def voids(
     request: Request,
     wanted: RayScenario,
@@ -325,7 +341,8 @@ def voids(
     others: int,
     never: Sequence[str] = (),
 ) -> Iterator[str]:
-    """The reasons why a run is void. `never`: kinds of operations that were requested and never carried out."""
+    """The reasons why a run is void. `never`: kinds of operations that were requested and never carried out, and errors of a run
+    without faults."""
     least = wanted.operations_min * request.duration_s
     if acknowledged < least:
         yield f"void: {acknowledged} operations were acknowledged, of at least {least:.0f}"

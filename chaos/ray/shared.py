@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 import ebla
-from ebla.chaos.checkers.refusals import check_refusals
+from ebla.chaos.checkers.refusals import EXPLAINED, check_refusals
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict, together
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
@@ -64,8 +64,8 @@ def merged(histories: Iterable[History]) -> History:
     return History(events, processes)
 
 
-def judge(history: History) -> Verdict:
-    return together([check_register(history), check_refusals(history)])
+def judge(history: History, excused: Collection[str] = EXPLAINED) -> Verdict:
+    return together([check_register(history), check_refusals(history, excused=excused)])
 
 
 @dataclass

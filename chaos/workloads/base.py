@@ -106,11 +106,12 @@ class Client:
         call: Awaitable[T],
         answers: Callable[[T], Sequence[Any]],
         *,
+        values: Sequence[Any] = (),
         reads: bool = False,
     ) -> T:
         """One call that is many operations: one per key, each by a process of its own. Raises NoAnswer."""
         return await self._ask_apart(
-            operation, keys, call, answers, lambda error: is_open(error) and not reads
+            operation, keys, call, answers, lambda error: is_open(error) and not reads, values
         )
 
     async def order(self, verb: str, key: Any, call: Awaitable[T]) -> T:
@@ -128,11 +129,12 @@ class Client:
         call: Awaitable[T],
         answers: Callable[[T], Sequence[Any]] = lambda result: (None,),
         unknown: Callable[[EblaError], bool] = lambda error: error.possibly_applied,
+        values: Sequence[Any] = (),
     ) -> T:
         """Note an operation for each key by a process of its own, so that this client may make other requests meanwhile."""
         marks = [(self.history.new_process(), key) for key in keys]
-        for process, key in marks:
-            self.note(process, INVOKE, operation, key)
+        for (process, key), value in zip(marks, values or [None] * len(keys), strict=True):
+            self.note(process, INVOKE, operation, key, value)
         try:
             result = await call
         except EblaError as error:

@@ -102,6 +102,7 @@ class _User:
         self._workload = workload
         self._client = client
         self._writer: LogWriter | None = None
+        self._first: int | None = None  # record of the writer, which names it in the history
         self._read_to = 0
 
     async def step(self) -> None:
@@ -134,7 +135,7 @@ class _User:
         await self.leave()
         log = await self._client.beside("log", None, self._log())
         opening = log.writer(deadline_s=self._client.deadline_s())
-        self._writer = await self._client.beside("open", None, opening)
+        self._writer, self._first = await self._client.beside("open", None, opening), None
 
     async def leave(self) -> None:
         writer, self._writer = self._writer, None
@@ -147,9 +148,12 @@ class _User:
             return
         records = [self._workload.take() for _ in range(client.random.randint(1, most))]
         data = [str(record).encode() for record in records]
+        if self._first is None:
+            self._first = records[0]
+        order = [[self._first, records[0], place] for place in range(len(records))]
         call = writer.append_many(data, deadline_s=client.deadline_s())
         try:
-            await client.ask_many(APPEND, records, call, list)
+            await client.ask_many(APPEND, records, call, list, values=order)
         except NoAnswer as error:
             if isinstance(error.__cause__, LogFenced | LedgerClosed):
                 self._writer = None

@@ -48,6 +48,7 @@ class Registers(Workload):
         self._asked: dict[int, int] = {}
         self._live = list(range(self.keys))
         self._next_value = 0
+        self.problems: list[str] = []
 
     async def prepare(self, client: Client) -> None:
         await make_table(client, self.name, SCHEMA, "k", tablets=self.tablets)
@@ -121,6 +122,9 @@ class Registers(Workload):
 
         def values(found: pa.Table) -> list[int | None]:
             rows = by_key(found["k"].to_pylist(), found["v"].to_pylist())
+            used = range(max(self._live) + 1)
+            if wrong := [key for key in rows if key not in used]:
+                self.problems.append(f"a scan of {self.name} shows rows that cannot be there: {wrong}")
             return [rows.get(key) for key in keys]
 
         call = table.scan(deadline_s=client.deadline_s()).to_arrow()

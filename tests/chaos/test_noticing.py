@@ -10,6 +10,7 @@ import pytest
 
 from ebla.chaos import soak
 from ebla.chaos.defects.planted import planted
+from ebla.chaos.history import History
 from ebla.chaos.invariants import invariants
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.runs import plan_of
@@ -17,8 +18,9 @@ from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.simulation.environment import MemoryEnvironment
 from ebla.chaos.simulation.observers.votes import Votes
 from ebla.chaos.workloads import chains
-from ebla.chaos.workloads.base import Client
+from ebla.chaos.workloads.base import Client, judged
 from ebla.chaos.workloads.locks import Locks
+from ebla.chaos.workloads.registers import Registers
 from ebla.coordination.awaited import Session
 from ebla.errors import TimedOut
 from ebla.storage.environment import Batch
@@ -113,6 +115,28 @@ def test_a_scan_that_returns_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(chains, "_nodes", twice)
     report = soak.carry_out(soak.Task(Plan("chains", 1, ())))
     assert "once more" in report.violation and "but no process appended it" in report.violation
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"), [([0, 1, 4], ""), ([0, 1, 1], "['1, once more']"), ([0, 5], "[5]")]
+)
+def test_a_scan_of_registers_that_shows_a_key_twice_or_one_never_used_is_found(
+    keys: list[int], wrong: str
+) -> None:
+    class Table:
+        def scan(self, deadline_s: float) -> Table:
+            return self
+
+        async def to_arrow(self) -> pa.Table:
+            return pa.table({"k": keys, "v": pa.nulls(len(keys), pa.int64())})
+
+    client = Client.__new__(Client)
+    client.history, client.now_s = History(), lambda: 0.0
+    client.deadline_s = lambda: 1.0  # type: ignore[method-assign]
+    registers = Registers()
+    asyncio.run(registers._scan(client, Table()))  # type: ignore[arg-type]
+    verdict = judged(registers, client.history)
+    assert verdict.valid is (wrong == "") and wrong in verdict.problem
 
 
 def test_a_run_lasts_until_the_last_fault_of_its_plan() -> None:

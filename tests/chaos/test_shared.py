@@ -131,13 +131,13 @@ def test_threads_of_several_processes_are_judged_as_one(
 
 def test_a_record_that_another_process_does_not_read_is_found_in_the_merged_history_only() -> None:
     writer, reader, late = History(), History(), History()
-    for history, at, operation, key, answer in (
-        (writer, 0.0, APPEND, 7, 0),
-        (reader, 1.0, READ, 0, [0, [7]]),
-        (late, 2.0, READ, 0, [0, []]),
+    for history, at, operation, key, value, answer in (
+        (writer, 0.0, APPEND, 7, [7, 7, 0], 0),
+        (reader, 1.0, READ, 0, None, [0, [7]]),
+        (late, 2.0, READ, 0, None, [0, []]),
     ):
         process = history.new_process()
-        history.note(at, process, INVOKE, operation, key)
+        history.note(at, process, INVOKE, operation, key, value)
         history.note(at + 0.5, process, OK, operation, key, answer)
     log = SharedLog()
     assert log.judge(late).valid is True and log.judge(merged([writer, reader])).valid is True

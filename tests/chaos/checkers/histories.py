@@ -31,8 +31,8 @@ class Script:
     def info(self, process: int) -> int:
         return self._note(process, INFO, self._asked[process][2], "no answer")
 
-    def fail(self, process: int) -> int:
-        return self._note(process, FAIL, self._asked[process][2], "refused")
+    def fail(self, process: int, error: str = "refused") -> int:
+        return self._note(process, FAIL, self._asked[process][2], error)
 
     def did(
         self, process: int, operation: str, key: Any = None, value: Any = None, answer: Any = None

@@ -49,8 +49,14 @@ CASES: dict[str, list[Case]] = {
         (NODES + "2 delete 2 ...; 1 list p -> [1]", RIGHT),
         (NODE + "1 list p ...; 0 create p -> 2; 1 ok [1]", RIGHT),
     ],
+    "a list that holds a node twice is found": [
+        (NODES + "1 list p -> [1, 2, 1]", "holds a node twice: 1, 2, 1")
+    ],
     "a list with a deleted or never created node is found": [
         (NODES + "1 delete 1; 1 list p -> [1, 2]", "but delete 1"),
+        (NODE + "9 delete 1 ?; 1 delete 1; 1 list p -> [1]", "but delete 1 -> None by process 1"),
+        (NODE + "9 delete 1 ?; 1 list p -> []; 1 delete 1", RIGHT),
+        (NODE + "9 delete 1 ?; 8 delete 1 ...; 1 list p -> [1]; 8 ok", RIGHT),
         (NODE + "1 list p -> [1, 4]", "of which 0 at most were requested"),
         (UNKNOWN_CREATE, RIGHT),
         (UNKNOWN_CREATE + "; 1 list p -> [1, 4, 5]", "holds 4, 5, of which 1 at most"),
@@ -102,6 +108,16 @@ CASES: dict[str, list[Case]] = {
             SECOND + "2 cas r [5,30] -> [False, 5]",
             "was refused although it found the version that it named",
         ),
+    ],
+    "a version that no change made is found": [
+        (FIRST + "1 cas r [5,20] -> [False, 7]", "found version 7, which no change made"),
+        (FIRST + "7 cas r [1,20] ?; 1 cas r [5,30] -> [False, 7]; 2 cas r [5,40] -> [False, 7]", RIGHT),
+        (FIRST + "7 cas r [1,20] ?; 1 cas r [5,30] -> [False, 7]; 2 cas r [5,40] -> [False, 8]", "version 8"),
+        (FIRST + "7 cas r [7,20] ?; 1 cas r [5,30] -> [False, 7]", "found version 7"),
+        (FIRST + "1 cas r [5,30] -> [False, 7]; 7 cas r [1,20] ?", "found version 7"),
+        (VISIBLE + "; 1 cas r [1,30] -> [False, 4]", RIGHT),
+        (VISIBLE + "; 1 cas r [1,30] -> [False, 5]", "found version 5"),
+        ("0 cas r [5,10] -> [False, 0]", RIGHT),
     ],
     "a change with a lost answer may be visible or not": [
         (LOST_ANSWER, RIGHT),
