@@ -75,6 +75,7 @@ from ebla.actors.errors import TimedOut as TimedOut
 from ebla.actors.errors import Unavailable as Unavailable
 from ebla.actors.errors import WrongServer as WrongServer
 from ebla.actors.ledger.errors import EndUndecided as EndUndecided
+from ebla.actors.ledger.errors import EndUnknown as EndUnknown
 from ebla.actors.ledger.errors import EntryLost as EntryLost
 from ebla.actors.ledger.errors import LedgerBusy as LedgerBusy
 from ebla.actors.ledger.errors import LedgerClosed as LedgerClosed

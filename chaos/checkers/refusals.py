@@ -18,8 +18,8 @@ from ebla.chaos.checkers.verdict import LISTED_MAX, Verdict, described, places
 from ebla.chaos.history import INFO, INVOKE, OK, Event, History, is_order
 from ebla.chaos.plans import Fault
 
-EXPLAINED = ("TimedOut", "OutcomeUnknown", "Unavailable", "Frozen", "ScanInterrupted")
-CERTAIN = ("Unavailable", "NotDelivered")
+EXPLAINED = ("TimedOut", "OutcomeUnknown", "Unavailable", "EndUnknown", "Frozen", "ScanInterrupted")
+CERTAIN = ("Unavailable", "EndUnknown", "NotDelivered")
 ASKED_MIN = 20  # of so many requests one at least must have been carried out
 
 Explained = Mapping[str, Collection[str]]

@@ -60,12 +60,13 @@ def test_a_silent_store_is_unknown_and_one_that_lost_its_directory_is_damaged() 
         findings = await client.check(found.ledger)
         assert findings.damaged == () and [each for each, _ in findings.unknown] == [stage.uuids["a"]]
         stage.cluster.network.mend(client.world.address, store("a"))
-        old = stage.uuids["c"]
+        old, empty = stage.uuids["c"], await client.create("a", "b", "c")
         await stage.lose("c")
         stage.cluster.lose_disk(store("c"))
         await stage.restart("c")
-        (damage,) = (await client.check(found.ledger)).damaged
-        assert (damage.store, damage.why, damage.another) == (old, LACKING, True)
+        for ledger in (found.ledger, empty.ledger):  # also one that owes nothing to the store
+            (damage,) = (await client.check(ledger)).damaged
+            assert (damage.store, damage.why, damage.another) == (old, LACKING, True)
 
     play(scenario)
 
