@@ -5,6 +5,7 @@ The tests run in this order on one deployment of three hosts. Each of them waits
 
 from __future__ import annotations
 
+import contextlib
 import re
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import ray
 
 import ebla
 from ebla.actors import messages as m
+from ebla.actors.replication.configuration import PACIFICA, RAFT
 from ebla.chaos.faults import RealFaults
 from ebla.figure_docs import LOGS, definitions
 from ebla.health import survey, tablets
@@ -45,12 +47,22 @@ def db(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield found
 
 
+BOTH = pytest.mark.parametrize("replication", [RAFT, PACIFICA], indirect=True)
+
+
 @pytest.fixture
-def table(db: Database, request: pytest.FixtureRequest) -> Table:
+def replication(request: pytest.FixtureRequest) -> str:
+    return getattr(request, "param", RAFT)
+
+
+@pytest.fixture
+def table(db: Database, replication: str, request: pytest.FixtureRequest) -> Table:
     by = ebla.hash("writer", "number", buckets=3)
-    name = request.node.name[:60]
+    name = re.sub(r"\W", "_", request.node.name)[-60:]
     key = ["writer", "number"]
-    made = db.create_table(name, schema=SCHEMA, primary_key=key, partition_by=by, storage="columns")
+    made = db.create_table(
+        name, schema=SCHEMA, primary_key=key, partition_by=by, storage="columns", replication=replication
+    )
     eventually(lambda: all(leaders(made)), "every tablet has a leader")
     return made
 
@@ -155,6 +167,19 @@ def test_every_figure_is_scraped_from_ray_with_its_tags(db: Database, table: Tab
     assert {"ray_ebla_" + name for name in RARE} & {name for name, _ in found} == set()
 
 
+def active_master(db: Database) -> str:
+    network: Any = db._awaited._client.world.network
+
+    def found() -> str | None:
+        for master in MASTERS:
+            with contextlib.suppress(ebla.EblaError):
+                call = network.call(master, "status", m.Empty(), m.MasterStatus, 2.0)
+                return db._run(call).address  # a standby refuses
+        return None
+
+    return eventually(found, "a master is active")
+
+
 # -- faults --------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +197,7 @@ def require_whole(db: Database, table: Table, written: Rows) -> None:
         assert len({(reply.rows, reply.digest) for reply in replies}) == 1
 
 
+@BOTH
 def test_killed_leaders_lose_no_row_and_repeat_none(db: Database, table: Table, faults: RealFaults) -> None:
     load = Load(table, row, MORE)
     with load.running():
@@ -181,22 +207,43 @@ def test_killed_leaders_lose_no_row_and_repeat_none(db: Database, table: Table, 
     require_whole(db, table, load.written())
 
 
+@BOTH
 def test_a_leader_that_was_paused_past_its_lease_answers_nothing_old(
-    db: Database, table: Table, faults: RealFaults
+    db: Database, table: Table, replication: str, faults: RealFaults
 ) -> None:
     table.upsert(row(0, 0))
     schema = pa.schema([("k", pa.int32()), ("v", pa.int32())])
-    stale = db.create_table("stale", schema=schema, primary_key=["k"])
+    name = f"stale_{replication}"
+    stale = db.create_table(name, schema=schema, primary_key=["k"], replication=replication)
     stale.upsert({"k": 1, "v": 1})
     leader = eventually(lambda: leaders(stale)[0], "the tablet has a leader")
     with ebla.connect(NAME) as other:
-        late = other.table("stale")
+        late = other.table(name)
         assert late.get({"k": 1}) == {"k": 1, "v": 1}  # this client knows the leader now
         faults.pause_actor(leader)
         stale.upsert({"k": 1, "v": 2})  # waits for the next leader
         faults.resume_actor(leader)
         assert late.get({"k": 1}) == {"k": 1, "v": 2}
     require_whole(db, table, {(0, 0)})
+
+
+@pytest.mark.parametrize("replication", [PACIFICA], indirect=True)
+@pytest.mark.parametrize("paused", [False, True], ids=["killed", "paused"])
+def test_a_primary_and_the_active_master_that_fail_at_once_lose_no_row(
+    db: Database, table: Table, faults: RealFaults, paused: bool
+) -> None:
+    load = Load(table, row, MORE)
+    with load.running():
+        primary = eventually(lambda: next(filter(None, leaders(table)), None), "a tablet is led")
+        victims = active_master(db), primary
+        for victim in victims:
+            (faults.pause_actor if paused else faults.kill_actor)(victim)
+        load.await_more()
+        if paused:
+            for victim in victims:
+                faults.resume_actor(victim)
+            load.await_more()
+    require_whole(db, table, load.written())
 
 
 @pytest.mark.deep
