@@ -8,6 +8,7 @@ reads.py          the loops over a transaction, and the errors of reads
 gate.py           the lock between threads that read and one that exchanges the map
 reader.py         another process's environment, read in place
 files.py          the files of an environment: no power cut leaves half of one
+identity.py       the record of an environment: owner, path, format
 data_dirs.py      further disks: each may be lost without the others
 stream.py         the transfer of an environment to another disk
 copier.py         the two processes that walk and rebuild it

@@ -32,6 +32,7 @@ from ebla.storage.errors import Damaged, DataDiskFailed, DiskFailed, DiskFull, I
 from ebla.storage.lmdb import structure
 from ebla.storage.lmdb.commit import for_want_of_space
 from ebla.storage.lmdb.data_dirs import DataDisks
+from ebla.storage.lmdb.identity import IDENTITY_DATABASE, IDENTITY_KEY, Identity, identity_of
 from ebla.storage.lmdb.reads import DAMAGE, SPARE_READS, Database, code_of
 from ebla.storage.lmdb.roots import Roots
 from ebla.storage.space import LOW_BYTES, extend
@@ -42,16 +43,6 @@ LOCK_BYTES = 64 * (READERS_MAX + 2)  # LMDB: a cache line for each reader, and a
 DATABASES_MAX = 32
 RESERVED_MAX = 8  # databases of ebla itself, now and in later versions
 ROOM_BYTES = 1 << 20  # for the one record that is changed in a received environment
-IDENTITY_DATABASE, IDENTITY_KEY = b"~ebla", b"identity"
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """The record inside an environment: its owner, its path, and the databases that it must have."""
-
-    format: int
-    instance: str
-    path: str
-    databases: tuple[str, ...]
 
 
 class EnvironmentFiles:
@@ -308,19 +299,6 @@ class EnvironmentFiles:
             return self.free_bytes.get(str(place), LOW_BYTES) < LOW_BYTES, held.get(place, 0)
 
         return min(self.disks.sound(), key=preference)
-
-
-def identity_of(opened: lmdb.Environment, path: str) -> Identity:
-    """The record inside an environment. Raises Damaged if a version of ebla with another format made it."""
-    database = opened.open_db(IDENTITY_DATABASE, create=False)
-    with opened.begin() as transaction:
-        found = msgspec.json.decode(transaction.get(IDENTITY_KEY, db=database) or b"", type=Identity)
-    if found.format != FORMAT:
-        raise Damaged(
-            f"environment {path} has format {found.format}, this version reads {FORMAT}; use the version that made it",
-            path=path,
-        )
-    return found
 
 
 def _make_whole(data: Path, pages: int, page_bytes: int) -> None:

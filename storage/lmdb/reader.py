@@ -15,7 +15,8 @@ import lmdb
 import msgspec
 
 from ebla.storage.errors import Damaged, StorageError
-from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, LOCK_FILE, READERS_MAX, identity_of
+from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, LOCK_FILE, READERS_MAX
+from ebla.storage.lmdb.identity import identity_of
 from ebla.storage.lmdb.mapping import LmdbMapping
 from ebla.storage.lmdb.reads import SPARE_READS
 

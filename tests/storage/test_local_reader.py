@@ -8,12 +8,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lmdb
+import msgspec
 import pyarrow as pa
 import pytest
 
 from ebla.storage.environment import JOINED_STEP
 from ebla.storage.errors import Corruption, Damaged, StorageError
-from ebla.storage.lmdb.files import DATA_FILE, LOCK_FILE
+from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, LOCK_FILE
+from ebla.storage.lmdb.identity import IDENTITY_DATABASE, IDENTITY_KEY
 from ebla.storage.schema import COLUMNS, ROWS
 from ebla.storage.tablets import local_reader
 from tests.storage.children import Child
@@ -161,6 +164,17 @@ def test_nothing_is_read_where_a_snapshot_cannot_be_noted(owner: Owner, scan: Sc
     owner("put 0 10 a")
     (owner.directory / LOCK_FILE).unlink()  # as on a file system that is mounted for reading
     with pytest.raises(StorageError, match=r"cannot write .*lock\.mdb, .*: mount the directory for writing"):
+        rows(scan())
+
+
+def test_an_environment_of_another_format_is_not_read(owner: Owner, scan: Scan) -> None:
+    owner("put 0 10 a")
+    with lmdb.open(str(owner.directory), max_dbs=DATABASES_MAX, map_size=1 << 30) as opened:
+        identity = opened.open_db(IDENTITY_DATABASE, create=False)
+        with opened.begin(write=True) as transaction:
+            record = msgspec.json.decode(transaction.get(IDENTITY_KEY, db=identity))
+            transaction.put(IDENTITY_KEY, msgspec.json.encode({**record, "format": 99}), db=identity)
+    with pytest.raises(Damaged, match="has format 99, this version reads"):
         rows(scan())
 
 

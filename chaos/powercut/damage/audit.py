@@ -23,7 +23,8 @@ import xxhash
 from ebla.actors import incarnations
 from ebla.storage.directories.records import unseal
 from ebla.storage.errors import Corruption, Damaged
-from ebla.storage.lmdb.files import DATABASES_MAX, IDENTITY_DATABASE
+from ebla.storage.lmdb.files import DATABASES_MAX
+from ebla.storage.lmdb.identity import IDENTITY_DATABASE
 from ebla.storage.logs import entries, private_log, shared_log
 from ebla.storage.rows import checksum
 from ebla.storage.tablets import positions, results, tablet_store
