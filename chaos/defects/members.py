@@ -131,7 +131,7 @@ def non_voters_count(
     self._voters = tuple(peer.uuid for peer in configuration.peers)
 
 
-@defect("members", 60, RaftState, "_become_candidate", seed=0)
+@defect("members", 60, RaftState, "_become_candidate", seed=4)
 def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered: bool) -> Any:
     """The votes of non-voters and pre-voters count in an election."""
     poll = original(self, pre_vote=pre_vote, ordered=ordered)
@@ -151,7 +151,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=18)
+@defect("members", 60, Progress, "caught_up", seed=1)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True

@@ -19,7 +19,7 @@ from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.tablet_store import TabletStore
 
 
-@defect("scans", 300, seed=114)
+@defect("scans", 300, seed=97)
 def unpinned_scan() -> list[Swap]:
     """A scan also reads rows that are flushed during the scan."""
     original = RowTree.snapshot
