@@ -87,7 +87,7 @@ async def ready_before_durable(
     return tombstone
 
 
-@defect("mending", 100, bootstrap, "gather", seed=32)
+@defect("mending", 200, bootstrap, "gather", seed=104)
 def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
     """A start takes a former replica's entries in the shared log for the copy's."""
     for found in shared:
