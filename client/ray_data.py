@@ -1,5 +1,5 @@
 """Tables and logs as Ray Data datasets. A table is read with one task per tablet beside its replica, a log with one per ledger;
-both are written exactly once.
+both are read and written exactly once.
 
     dataset = ebla.ray_data.read_table(flights, columns=["origin"], where=ebla.col("origin") == "JFK")
     written = ebla.ray_data.write_table(dataset, copies)
@@ -12,6 +12,7 @@ All take a table or a log of `ebla.connect()`, whose handle connects anew in eac
 from __future__ import annotations
 
 import random
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from ray.data import Dataset, Datasink, Datasource
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 from ray.data.datasource import ReadTask, WriteResult
 from ray.exceptions import RayTaskError
+from ray.util.annotations import RayDeprecationWarning
 
 from ebla import local_scan
 from ebla.actors.errors import RequestReused, StaleRequest
@@ -43,9 +45,7 @@ from ebla.table import Table
 ANYWHERE: list[dict[str, Any]] = [
     {"label_selector": {}}
 ]  # Ray's second choice, if the host with the replica has no room
-
-# Ray takes the first blocks of a repeated task from its first run. The snapshot of the second run is another one, so that rows
-# would be missing, or read twice.
+# A repeated read task may give other blocks, and Ray would join the first ones of one run with the last ones of another.
 ONCE = {"max_retries": 0}
 
 
@@ -56,23 +56,33 @@ def read_table(
 
     One read task per tablet runs on a host with a replica, if that host has room, and reads the replica's files. Elsewhere
     the task reads through the tablet's leader. Each tablet's rows are of one moment, the moment at which its task runs. Tablets
-    that cannot have such rows are not read. If the worker of a task dies, the read fails with an error of Ray: read again.
+    that cannot have such rows are not read.
+
+    A read whose task dies, or whose blocks are lost with their host, fails with an error of Ray, such as WorkerCrashedError: read
+    again.
     """
     check_table(table, Table)
     schema = table.scan(columns, where).schema
     parts = [
-        ray.data.read_datasource(
-            TabletsDatasource(table, tuple(buckets), columns, where),
-            override_num_blocks=len(buckets),
-            label_selector=None if host is None else host.selector,
-            fallback_strategy=None if host is None else ANYWHERE,
-            ray_remote_args=ONCE,
-        )
+        _read_once(TabletsDatasource(table, tuple(buckets), columns, where), len(buckets), host)
         for host, buckets in _by_host(table, local_scan.buckets(table, where)).items()
     ]
     first, *others = parts or [ray.data.from_arrow(schema.empty_table())]
     whole: Dataset = first.union(*others) if others else first
     return whole
+
+
+def _read_once(source: Datasource, tasks: int, host: Host | None = None) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RayDeprecationWarning)  # the only way to give `max_retries`
+        read: Dataset = ray.data.read_datasource(
+            source,
+            override_num_blocks=tasks,
+            label_selector=None if host is None else host.selector,
+            fallback_strategy=None if host is None else ANYWHERE,
+            ray_remote_args=ONCE,
+        )
+    return read
 
 
 def _by_host(table: Table, buckets: Sequence[int]) -> dict[Host | None, list[int]]:
@@ -239,15 +249,13 @@ def read_log(log: Log, start: int | None = None, end: int | None = None, *, tabl
     None stands for the first record that is kept, and for the last one that is acknowledged now. `tables`: the records are Arrow
     tables, as `append_table` and `write_log` make them, and the dataset has their rows instead. One read task per ledger; its blocks
     are in the order of positions. Raises RecordsTrimmed if `start` was deleted; a task does, if its records are deleted before it
-    has read them.
+    has read them. A read whose task dies, or whose blocks are lost with their host, fails with an error of Ray: read again.
     """
     parts = blocks.parts_of(log, start, end)
     schema = blocks.schema_of(log, parts) if tables else None
     if not parts:
         return ray.data.from_arrow(blocks.SCHEMA.empty_table())
-    source = LogDatasource(log, parts, schema)
-    read: Dataset = ray.data.read_datasource(source, override_num_blocks=len(parts))
-    return read
+    return _read_once(LogDatasource(log, parts, schema), len(parts))
 
 
 class LogDatasource(Datasource):
