@@ -219,7 +219,8 @@ class LmdbEnvironment(LmdbMapping):
         thread unmaps the file."""
         self._unreleased += items
         with contextlib.suppress(lmdb.Error):
-            self.lmdb.reader_check()  # a killed process with a local scan leaves its snapshot, whose pages nobody could use again
+            if self.mapped:
+                self.lmdb.reader_check()  # a killed process with a local scan leaves its snapshot, whose pages nobody could use again
         self._swollen |= items >= RENEW_ITEMS
         if self._swollen and self._unmap():
             self._swollen = False
