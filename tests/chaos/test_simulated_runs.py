@@ -38,8 +38,8 @@ SEEDS: dict[str, tuple[int, ...]] = {
     "pacifica-accepts": (1,),
     "locks": (1,),
     "mending": (7,),
-    "repairs": (31,),
-    "columns-full-disks": (22,),
+    "repairs": (12,),
+    "columns-full-disks": (7,),
     # These have more kinds of faults than seed 0, and need half its time.
     "alters": (4,),
     "columns-chains": (5,),
