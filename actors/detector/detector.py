@@ -195,6 +195,11 @@ class Detector:
         server = self._servers.get(uuid)
         return server is not None and server.state == ENDED
 
+    def is_stable(self, now: float, uuid: str) -> bool:
+        """Whether the server's process has had leases for stable_s."""
+        server = self._servers.get(uuid)
+        return server is not None and server.state == ALIVE and now - server.begun_at >= self._limits.stable_s
+
     def states(self) -> Counter[str]:
         """The number of servers by state, for operators."""
         return Counter(

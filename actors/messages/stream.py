@@ -14,6 +14,8 @@ from ebla.storage.logs.entries import Entry
 # FORCED: the sender does not know of that configuration. STRANDED: the receiver did not, and holds
 # as committed entries that were given up.
 FORCED, STRANDED = "forced", "stranded"
+# The sender lacks entries that are committed here: its directory is an older copy (PacificA).
+LACKING = "lacking"
 
 
 class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
@@ -42,7 +44,7 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
     Without success: `hint` is the index after which the leader should try next (the follower's
     commit index or last index, the one that is lower than the refused predecessor), so that backing
     up takes few exchanges. `last_index` and `last_term` are of the follower's last durable entry.
-    `reason`: FORCED, STRANDED or "". With FORCED, `unsafe` is the greatest forced epoch that is
+    `reason`: FORCED, STRANDED, LACKING or "". With FORCED, `unsafe` is the greatest forced epoch that is
     known to be committed. `quiescent`: the follower is quiescent on the leader's word.
     """
 

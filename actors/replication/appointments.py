@@ -110,12 +110,12 @@ def after_end(
     silent: bool,
     gone: Callable[[str], bool],
     alive: Callable[[str], bool],
-    primaries: Callable[[str], int],
+    rank: Callable[[str], tuple[int, ...]],
 ) -> Configuration | None:
     """The configuration after the end of the process of server `ended`; None if the stored one stays.
 
-    If that was the primary, or the primary is `gone` (its end is durable, and it has not returned), the voter with the fewest
-    `primaries` of those that are `alive` (they have a lease) leads. A primary that is neither gone nor alive may serve still:
+    If that was the primary, or the primary is `gone` (its end is durable, and it has not returned), the voter with the lowest
+    `rank` of those that are `alive` (they have a lease) leads. A primary that is neither gone nor alive may serve still:
     a new active master has not heard of it yet. A `silent` server loses its vote, if enough others have one; a server that has
     restarted keeps it, because it holds everything.
     """
@@ -127,7 +127,7 @@ def after_end(
         others = [peer.uuid for peer in stored.voters() if peer.uuid != ended and alive(peer.uuid)]
         if not others:
             return None
-        primary = min(others, key=lambda uuid: (primaries(uuid), uuid))
+        primary = min(others, key=lambda uuid: (rank(uuid), uuid))
     members = next_members(stored, (), [ended]) if silent else stored.peers
     if (members, primary) == (stored.peers, stored.primary):
         return None

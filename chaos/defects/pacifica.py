@@ -193,7 +193,7 @@ def learner_appointed(
     silent: bool,
     gone: Callable[[str], bool],
     alive: Callable[[str], bool],
-    primaries: Callable[[str], int],
+    rank: Callable[[str], tuple[int, ...]],
 ) -> Configuration | None:
     """Any live member may become the primary, a learner too."""
     others = [peer.uuid for peer in stored.peers if peer.uuid != ended and alive(peer.uuid)]

@@ -276,6 +276,29 @@ def test_a_voter_that_is_an_old_copy_becomes_no_primary() -> None:
     assert deployment.planner._may_lead(deployment.tablets[0], "b", made.settled), "it has got what it lacked"
 
 
+@pytest.mark.parametrize(("restarted", "chosen"), [("b", "c"), ("bc", "b")])
+def test_a_voter_that_has_started_of_late_leads_only_if_no_other_can_and_the_longest_log_first(
+    restarted: str, chosen: str
+) -> None:
+    """Its directory may be an older copy that no number shows yet. `c` leads nothing, so without a restart it would be chosen."""
+    deployment = Deployment("abc", primary="a")
+    for _ in range(20):
+        deployment.passes(GRACE_S - 1.0, "abc")
+    for uuid, last in (("b", 9), ("c", 5)):
+        if uuid in restarted:
+            deployment.restart(uuid)
+            deployment.commit(deployment.plan())
+            deployment.beacons(uuid)
+        view = PacificaView("secondary", 1, "a", last, 5)
+        instance, tablet = deployment.instance(uuid), deployment.tablets[0]
+        running = ReplicaReport(tablet, "running", view, deployment.stored())
+        deployment.planner.take(instance, report(running))
+    deployment.now += 1.0
+    deployment.restart("a")
+    made = deployment.plan().configurations[deployment.tablets[0]]
+    assert made.primary == chosen
+
+
 def test_a_suspended_voter_becomes_no_primary_while_its_last_lease_holds() -> None:
     deployment = Deployment("abc", primary="a")
     deployment.silence("a")

@@ -166,7 +166,7 @@ class Master:
             silent=silent,
             gone=detector.has_ended,
             alive=lambda other: self._may_lead(detector, other),
-            primaries=lambda other: 0,
+            rank=lambda other: (),
         )
 
     def _may_lead(self, detector: Detector, uuid: str) -> bool:

@@ -67,7 +67,7 @@ def end(
         silent=silent,
         gone=lambda uuid: uuid in gone,
         alive=lambda uuid: uuid in alive,
-        primaries=loads.__getitem__,
+        rank=lambda uuid: (loads[uuid],),
     )
 
 

@@ -7,16 +7,17 @@ from msgspec.structs import replace
 
 from ebla.actors.detector.lease import Lease
 from ebla.actors.detector.limits import DetectorLimits
-from ebla.actors.errors import AlreadyInProgress, IllegalState, NotLeader, Unavailable
+from ebla.actors.errors import AlreadyInProgress, NotLeader, Unavailable
 from ebla.actors.messages.pacifica import BallotRecord
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
-from ebla.actors.replication.appointments import appointed, forced, next_members
-from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
+from ebla.actors.replication.appointments import appointed, next_members
+from ebla.actors.replication.configuration import NON_VOTER, PRE_VOTER, Configuration, Peer
 from ebla.actors.replication.health import TABLET_NOT_FOUND
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.pacifica.core import INACTIVE, PRIMARY, PacificaCore
+from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
+from ebla.actors.tablet.pacifica.state import INACTIVE, PRIMARY
 from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.logs.entries import WRITE
@@ -383,33 +384,22 @@ def test_a_refusal_of_a_secondary_is_shown() -> None:
     assert made.progress["b"].refusal == TABLET_NOT_FOUND
 
 
-@pytest.mark.parametrize(("held", "settled", "leads"), [(5, 1, True), (4, 1, False), (5, 2, False)])
-def test_a_voter_that_lacks_what_all_voters_held_leads_no_more(held: int, settled: int, leads: bool) -> None:
-    """Its directory is an older copy: as a voter it held every committed entry."""
-    made = core(leased(), me="b", ballots="1" * held, record=1, commit=1)
-    made.receive(0.1, "a", AppendRequest(1, "a", held, 1, (), 5))
-    order = replace(appointed(FIRST, "b"), settled=settled)
-    if not leads:
-        with pytest.raises(IllegalState, match="an older copy; appoint another voter"):
-            made.appoint(0.2, order, 1)
-        made.decline(0.2, order.index)
-        assert made.awaits_ballot and made.term == 2
-        return
-    made.appoint(0.2, order, 1)
-    assert made.view().role == PRIMARY
-
-
-def test_what_a_forced_configuration_gave_up_keeps_nobody_from_leading() -> None:
-    """A primary has shown a learner that it lacks entries. An operator gives them up, and the learner's lease ends once."""
+def test_a_primary_whose_disk_is_late_steps_down_for_a_voter_whose_disk_is_not() -> None:
     lease = leased()
-    made = core(lease, me="d", first=replace(FIRST, peers=(*FIRST.peers, D)), ballots="1111", record=1)
-    made.receive(0.1, "a", AppendRequest(1, "a", 4, 1, (), 9))
-    alone = forced(FIRST, D)
-    made.appoint(0.2, alone, 1)
-    made.take()
-    now = lease.until
-    made.tick(now)
-    renew(lease, now)
-    assert made.standing == INACTIVE
-    made.appoint(now, appointed(alone, "d"), 2)
-    assert made.standing == PRIMARY
+    made = primary(lease)
+    index, _ = made.propose(0.1, WRITE, 1)
+    late_since = 0.2
+    for peer, plan in plans(made).items():
+        made.replied(late_since, peer, Sent(0.1, plan), AppendReply(1, True, plan.covers, 0, plan.covers, 1))
+    now = late_since
+    while now < late_since + LIMITS.stalled_s - 0.1:
+        now += 0.1
+        renew(lease, now)
+        made.tick(now)
+        for peer, plan in plans(made).items():
+            made.replied(now, peer, Sent(now, plan), AppendReply(1, True, plan.covers, 0, plan.covers, 1))
+        assert made.standing == PRIMARY and made.next_wake(now) <= late_since + LIMITS.stalled_s
+    assert made.commit_index == index - 1
+    made.tick(late_since + LIMITS.stalled_s)
+    assert made.standing == INACTIVE and made.asked is not None
+    assert (made.asked.primary, made.asked.peer("a").kind) == ("b", PRE_VOTER)  # type: ignore[union-attr]

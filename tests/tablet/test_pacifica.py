@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from ebla.actors.messages.pacifica import BallotRecord
 from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import NON_VOTER
 from ebla.actors.tablet.copy.recovery import CREATE_GRACE_S
-from ebla.actors.tablet.pacifica.core import INACTIVE, LEARNER, PRIMARY, SECONDARY
+from ebla.actors.tablet.pacifica.state import INACTIVE, LEARNER, PRIMARY, SECONDARY
 from ebla.storage.errors import InvalidArgument
 from tests.tablet.appointing import LIMITS, PacificaGroup, pacifica, voting
 from tests.tablet.copies import entomb, fill, same_rows, until
@@ -310,6 +311,34 @@ async def test_an_older_copy_declines_every_order_and_no_ballot_is_spent_on_it(g
         reply = await group.ask(B, "appoint", AppointRequest(group.uuid(B), made), AppointReply)
         assert reply.declined == (TABLET,) and "an older copy" in reply.refused[TABLET]
         assert core.term == 1
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["stays a secondary", "is appointed"])
+@pacifica()
+async def test_an_older_copy_that_no_number_shows_yet_does_not_lead_while_another_voter_lives(
+    group: PacificaGroup, chosen: bool
+) -> None:
+    """The copy is of the same minute. It returns when the primary ends; the other secondary has everything."""
+    await group.upsert(row(1))
+    await group.settle()
+    await group.sleep(LIMITS.stable_s)
+    copy, first, other = group.disk(B).copy(), group.uuid(B), group.uuid(C)
+    for number in range(2, 8):
+        await group.upsert(row(number))
+    await group.settle()
+    group.crash(B)
+    group.crash(A)
+    group.cluster.put_disk(address(B), copy)
+    group.cluster.launch(address(B), group.make(B))
+    ranks = group.appointer.planner._doubt
+    with patch.object(
+        group.appointer.planner,
+        "_doubt",
+        lambda now, tablet, uuid: (uuid != first,) if chosen else ranks(now, tablet, uuid),
+    ):
+        await until(group, lambda: group.stored.primary == other, "the other one leads")
+    assert await group.get(*range(1, 8)) == [row(number) for number in range(1, 8)]
+    assert group.stored.index == (4 if chosen else 2) and group.alive(C)
 
 
 @pacifica()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.pacifica.core import INACTIVE
+from ebla.actors.tablet.pacifica.state import INACTIVE
 from tests.tablet.appointing import LIMITS, MASTER, PacificaGroup, pacifica, voting
 from tests.tablet.copies import fill, same_rows, until
 from tests.tablet.harness import HOSTS, SLOW_HEARTBEATS, address, held, row
@@ -107,6 +109,29 @@ async def test_a_server_whose_log_writer_stalls_loses_its_lease(group: PacificaG
     await group.sleep(30.0)
     await voting(group, *HOSTS)
     await same_rows(group, *HOSTS)
+
+
+@pytest.mark.parametrize("trouble", ["slow", "full", "hung"])
+@pacifica()
+async def test_a_primary_hands_over_when_its_disk_delays_what_all_others_hold(
+    group: PacificaGroup, trouble: str
+) -> None:
+    """Its lease goes on for longer: the server withholds no beacon for less than half a lease."""
+    await group.upsert(row(1))
+    await group.leader()
+    await group.settle()
+    disk, clock = group.disk(A), group.client.clock
+    if trouble == "slow":
+        disk.commit_s = (LIMITS.lease_s / 2, LIMITS.lease_s / 2)
+    elif trouble == "full":
+        disk.fill()
+    else:
+        disk.hang(60.0)
+    began = clock.monotonic()
+    await group.upsert(row(2))
+    assert clock.monotonic() - began < LIMITS.lease_s / 2
+    assert await group.leader() in (B, C) and group.kinds()["host-a"] == "pre_voter"
+    assert await group.get(1, 2) == [row(1), row(2)]
 
 
 @pacifica()

@@ -53,11 +53,13 @@ class Reported(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A replica as the incarnation `start` of its server reported it last. `ballot`: of the newest configuration in its log."""
+    """A replica as the incarnation `start` of its server reported it last. `ballot`: of the newest configuration in its log, which
+    ended at `last_index` then."""
 
     start: str
     runs: bool
     ballot: int
+    last_index: int
 
 
 class Plan(NamedTuple):
@@ -118,7 +120,7 @@ class Planner:
             known = self.stored(tablet)
             if known is not None:
                 in_force = replica.pending or replica.configuration
-                held = Held(instance.start, runs(replica), in_force.index)
+                held = Held(instance.start, runs(replica), in_force.index, replica.last_index)
                 self._held.setdefault(tablet, {})[instance.uuid] = held
                 if known.primary == instance.uuid:
                     noted |= self._take(tablet, known, instance, replica)
@@ -194,11 +196,11 @@ class Planner:
         """Decide what is due. Until the plan is durable, or given up (`settled`), the servers that are ending get no answer and no
         order, and no tablet of `configurations` gets an order of the ballot before."""
         plan = Plan({}, self._detector.decide(now))
-        primaries = _Primaries(self._all())
+        ranks = _Ranks(now, self._all())
         if plan.ends:
             for tablet, before in self._all():
                 if tablet not in self.doubts:
-                    self._end(plan, primaries, tablet, before)
+                    self._end(plan, ranks, tablet, before)
         for request in requests:
             if self.is_leased(request.instance):
                 self._grant(plan, request)
@@ -209,9 +211,9 @@ class Planner:
                 self._reported.pop(tablet, None)
             elif tablet not in plan.configurations:
                 if tablet in self.doubts:
-                    made = self._after_doubt(now, primaries, tablet, known)
+                    made = self._after_doubt(ranks, tablet, known)
                 else:
-                    made = self._without_lead(primaries, tablet, known)
+                    made = self._without_lead(ranks, tablet, known)
                 if made is not None:
                     plan.configurations[tablet] = made
         for tablet in list(self.altered):
@@ -236,13 +238,13 @@ class Planner:
         stamp = self._detector.lease(instance.uuid)
         return stamp is not None and stamp.start == instance.start
 
-    def _end(self, plan: Plan, primaries: _Primaries, tablet: str, known: Configuration) -> None:
+    def _end(self, plan: Plan, ranks: _Ranks, tablet: str, known: Configuration) -> None:
         """Take the tablet's replicas away from all servers that end. However many there are, one ballot follows."""
         present = known
         for end in plan.ends:
             if end.reason == NEW:
                 continue
-            made = self._after_end(primaries, tablet, present, end.uuid, silent=end.reason == SILENT)
+            made = self._after_end(ranks, tablet, present, end.uuid, silent=end.reason == SILENT)
             if made is not None:
                 present = replace(made, index=known.index + 1)
             elif end.uuid == present.primary:
@@ -263,29 +265,35 @@ class Planner:
             if granted is not None:
                 plan.configurations[tablet] = granted
 
-    def _without_lead(self, primaries: _Primaries, tablet: str, known: Configuration) -> Configuration | None:
+    def _without_lead(self, ranks: _Ranks, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration after that of a tablet whose primary does not lead; None if an order, or time, is enough."""
         assert known.primary is not None, tablet
         reported = self._present_report(tablet, known)
         if reported is not None and reported.ballot != known.index:
             reported = None
         if self._detector.has_ended(known.primary) or (reported is not None and reported.declined):
-            return self._after_end(primaries, tablet, known, known.primary, silent=True)
+            return self._after_end(ranks, tablet, known, known.primary, silent=True)
         return appointed(known, known.primary) if reported is not None else None
 
-    def _after_doubt(
-        self, now: float, primaries: _Primaries, tablet: str, known: Configuration
-    ) -> Configuration | None:
+    def _after_doubt(self, ranks: _Ranks, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration that ends a doubt; None if the last one is not known, or none of its voters may lead."""
-        if self.doubts.why(now, tablet, known, self._detector.lease):
+        if self.doubts.why(ranks.now, tablet, known, self._detector.lease):
             return None
         last = self.doubts.last(tablet, known)
         able = [peer.uuid for peer in last.voters() if self._may_lead(tablet, peer.uuid, last.settled)]
         if not able:
             return None
-        primary = min(able, key=lambda uuid: (uuid != last.primary, primaries.count(uuid), uuid))
+        primary = min(
+            able,
+            key=lambda uuid: (
+                *self._doubt(ranks.now, tablet, uuid),
+                uuid != last.primary,
+                ranks.count(uuid),
+                uuid,
+            ),
+        )
         made = appointed(self.doubts.followed(tablet, known), primary)
-        primaries.moved(known, made)
+        ranks.moved(known, made)
         return made
 
     def followed(self, tablet: str, known: Configuration) -> Configuration:
@@ -310,7 +318,7 @@ class Planner:
         return reported if (reported.uuid, reported.start) == (known.primary, stamp.start) else None
 
     def _after_end(
-        self, primaries: _Primaries, tablet: str, known: Configuration, uuid: str, *, silent: bool
+        self, ranks: _Ranks, tablet: str, known: Configuration, uuid: str, *, silent: bool
     ) -> Configuration | None:
         known = replace(known, settled=max(known.settled, self._settled.get(tablet, 0)))
         made = after_end(
@@ -319,10 +327,10 @@ class Planner:
             silent=silent,
             gone=self._detector.has_ended,
             alive=lambda other: self._may_lead(tablet, other, known.settled),
-            primaries=primaries.count,
+            rank=lambda other: (*self._doubt(ranks.now, tablet, other), ranks.count(other)),
         )
         if made is not None:
-            primaries.moved(known, made)
+            ranks.moved(known, made)
         return made
 
     def _may_lead(self, tablet: str, uuid: str, settled: int) -> bool:
@@ -331,6 +339,14 @@ class Planner:
         held = self._held.get(tablet, {}).get(uuid)
         able = held is not None and held.ballot >= settled and self._detector.allowed(uuid)
         return able and self.runs(tablet, uuid) is True
+
+    def _doubt(self, now: float, tablet: str, uuid: str) -> tuple[int, ...]:
+        """The rank of a voter that may lead: any one may, but a process that has begun of late may have an older copy of its directory,
+        which no number shows yet (incarnations.py). One that has run for longer comes first, then the one with the longest log."""
+        if self._detector.is_stable(now, uuid):
+            return (0,)
+        held = self._held[tablet][uuid]
+        return 1, -held.ballot, -held.last_index
 
     def runs(self, tablet: str, uuid: str) -> bool | None:
         """Whether the replica runs, as the process that has the server's lease has reported; None without such a report."""
@@ -373,11 +389,12 @@ class Planner:
         return known if reported is None or reported.ballot < known.index else None
 
 
-class _Primaries:
-    """The number of tablets that each server leads, counted when it is first asked for, and kept up to date while a plan is
-    made."""
+class _Ranks:
+    """What chooses among voters in one plan, made at `now`. The number of tablets that each server leads is counted when it is first
+    asked for, and kept up to date while the plan is made."""
 
-    def __init__(self, configurations: Iterator[tuple[str, Configuration]]) -> None:
+    def __init__(self, now: float, configurations: Iterator[tuple[str, Configuration]]) -> None:
+        self.now = now
         self._configurations = configurations
         self._counts: Counter[str | None] | None = None
 

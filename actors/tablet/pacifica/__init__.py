@@ -3,12 +3,14 @@ when every member holds it.
 
 The core is a state machine without clock, disk, network or waiting, like Raft's. Its entries travel by `stream/`.
 
-    core.py     the events: the master's orders, the primary's verbs, messages of members
-    primary.py  a primary's knowledge in one ballot: who must hold an entry, and who does not keep up
-    limits.py   times
-    parts.py    makes cores for the tablet server, and memories of replicas without a log; changes members
-    leasing.py  the server's beacons, and its leases
-    orders.py   the master's orders to this server, and its requests to the master
+    core.py        the events: the master's orders, the primary's verbs, messages of members
+    state.py       the state, when it commits, and the steps from one role to another
+    primary.py     a primary's knowledge in one ballot: who must hold an entry, and who does not keep up
+    older_copy.py  what shows that a directory is an older copy
+    limits.py      times
+    parts.py       makes cores for the tablet server, and memories of replicas without a log; changes members
+    leasing.py     the server's beacons, and its leases
+    orders.py      the master's orders to this server, and its requests to the master
 
 What is promised, and why it holds:
 
@@ -24,6 +26,9 @@ What is promised, and why it holds:
     never below the minimum  No change leaves fewer voters than `min_members`: if too many do not answer, the primary
                              stops committing instead. So what is acknowledged is on that many disks, and the death of
                              the primary then leaves others that may follow it.
+    no older copy leads      A log that lacks committed entries is recognised by the ballot that all voters held, by what a
+                             primary has committed, and by a member that has committed what a new primary lacks: that
+                             member takes nothing from it, and the primary steps down for another voter.
 
 Where this differs from Pegasus, and why:
 

@@ -8,129 +8,23 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ebla.actors import errors
-from ebla.actors.detector.lease import Lease
-from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.messages.protocols import Answer, Request
-from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
+from ebla.actors.messages.stream import LACKING, STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.appointments import appointed, next_members, require_members
 from ebla.actors.replication.configuration import FIRST_BALLOT, PRE_VOTER, VOTER, Configuration, Peer
-from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
-from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.engine.quiescence import AWAKE, NO_CONTACTS, Contacts
-from ebla.actors.tablet.pacifica.limits import PacificaLimits
+from ebla.actors.tablet.engine.core import LEADER, Pending, Sent
+from ebla.actors.tablet.engine.quiescence import AWAKE
 from ebla.actors.tablet.pacifica.primary import Primary
-from ebla.actors.tablet.stream.matching import contradicts
-from ebla.actors.tablet.stream.member import MemberState
+from ebla.actors.tablet.pacifica.state import PacificaState
+from ebla.actors.tablet.stream.matching import contradicts, lacks_committed
 from ebla.actors.tablet.stream.peers import Transfer
 from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.logs.entries import CONFIG
 
-PRIMARY, SECONDARY, LEARNER, INACTIVE = "primary", "secondary", "learner", "inactive"  # as reports show them
 
-
-class PacificaCore(MemberState[BallotRecord, Primary]):
-    """`asked`: the configuration of the next ballot that this replica has requested from the master. The request is
-    repeated until a configuration of a later ballot than ours comes, from the master or from its primary."""
-
-    def __init__(
-        self,
-        tablet: str,
-        me: str,
-        hard_state: BallotRecord,
-        configuration: Configuration,
-        log: LogIndex,
-        limits: PacificaLimits,
-        leases: Lease,
-        now: float,
-        *,
-        commit_index: int = 0,
-        contacts: Contacts = NO_CONTACTS,
-    ) -> None:
-        super().__init__(
-            tablet, me, hard_state, configuration, log, now, commit_index=commit_index, contacts=contacts
-        )
-        if self.term < log.last_term:
-            # Entries may reach the disk before the record of their ballot. This replica may have led it.
-            self._enter(log.last_term, None)
-        self.limits = limits
-        self._leases = leases
-        self._lease = 0  # the number of the lease in which this replica leads
-        # Forced epoch and index of the last entry that a primary has committed, and that was not here.
-        self._lacks = (0, 0)
-
-    # -- views
-
-    @property
-    def shown_role(self) -> str:
-        return self.role
-
-    @property
-    def standing(self) -> str:
-        """PRIMARY, SECONDARY, LEARNER or INACTIVE."""
-        if self._lead:
-            return PRIMARY
-        if self.leader is None:
-            return INACTIVE
-        return SECONDARY if self._is_voter() else LEARNER
-
-    @property
-    def awaits_successor(self) -> bool:
-        return self._lead is None and self.asked is not None
-
-    @property
-    def awaits_ballot(self) -> bool:
-        """Whether this replica was appointed to lead its ballot and does not: the master must appoint it, or another, again."""
-        return self._lead is None and self.asked is None and self.hard_state.vote == self.me
-
-    @property
-    def apart(self) -> str | None:
-        return None
-
-    def health(self, now: float, failed_s: float) -> dict[str, str]:
-        if self._lead is None:
-            return {}
-        self._lead.note_contacts(self._contacts)
-        return self._lead.health(now, failed_s)
-
-    def next_wake(self, now: float) -> float:
-        lead = self._lead
-        if self._unsaved:
-            return now
-        if lead is None or self.stance.quiescent:
-            return float("inf")  # a server that is silent, and the end of the lease, are events
-        due = [lead.sends_at(now), self._leases.until]
-        if lead.transfer:
-            due.append(lead.transfer.deadline)
-        if self.asked is None:
-            due.append(lead.next_failure(now))
-        return max(now, min(due))
-
-    def view(self) -> PacificaView:
-        lease, inherited = (self._lease, self._lead.inherited) if self._lead else (0, 0)
-        return PacificaView(
-            self.standing, self.term, self.leader, self.last_index, self.commit_index, lease, inherited
-        )
-
-    def validate(self) -> None:
-        super().validate()
-        known = (self.tablet, self.term, self.role, self.commit_index, self.durable_index, self.asked)
-        assert (self._lead is not None) == (self.role == LEADER), ("a primary has a leadership", known)
-        if self.asked is not None:
-            assert self.asked.index == self.term + 1, ("the next ballot is asked for", known)
-        if self._lead is not None:
-            assert self.configuration.index == self.term, (
-                "a primary leads by its ballot's configuration",
-                known,
-            )
-            assert self.configuration.primary == self.me, ("the master appointed the primary", known)
-            assert self._lead.inherited <= self.last_index, ("inherited entries are kept", known)
-            held = self._lead.replicated_index(self.durable_index, self._needed(self._lead))
-            assert self._lead.joining or held <= self.commit_index or not self._may_commit(), (
-                "what all hold is committed",
-                held,
-                known,
-            )
+class PacificaCore(PacificaState):
+    """The events, in the order of a replica's life."""
 
     # -- time
 
@@ -152,7 +46,10 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         if lead.transfer and lead.transfer.deadline <= now:
             self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
             lead.transfer = None
-        self._consider(lead)
+        if self.asked is None and lead.gives_way_at() <= now:
+            self._give_way(lead)
+        else:
+            self._consider(lead)
 
     # -- the master's orders
 
@@ -185,14 +82,11 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         self._lead_ballot(configuration, lease)
 
     def require_no_older_copy(self, configuration: Configuration) -> None:
-        """Raise IllegalState if this log, a voter's, lacks what the voters of `configuration` held. Entries that a primary has shown to
-        be committed count in its forced epoch only: a later one gave up those that its survivor did not have."""
-        epoch, committed = self._lacks
-        lacks = epoch == configuration.unsafe and self.last_index < committed
-        if lacks or self.configuration.index < configuration.settled:
+        """Raise IllegalState if this log, a voter's, lacks what the voters of `configuration` held."""
+        why = self._older_copy.why(self.configuration.index, self.last_index, configuration)
+        if why:
             raise errors.IllegalState(
-                f"{self._name()} ends at {self.last_index} in ballot {self.configuration.index}; up to {committed} is committed, "
-                f"and all voters had ballot {configuration.settled}: its directory is an older copy; appoint another voter",
+                f"{self._name()} {why}: its directory is an older copy; appoint another voter",
                 tablet=self.tablet,
                 state=self.standing,
             )
@@ -304,10 +198,16 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             self._note(f"has entries that {request.leader} has given up, or may have")
             self._wake()
             return self._append_reply(False, 0, 0, STRANDED)
+        if lacks_committed(self.log, self.commit_index, request):
+            self._note(f"has committed entries up to {self.commit_index} that {request.leader} lacks")
+            self._wake()
+            return self._append_reply(False, 0, self.commit_index, LACKING)
         answer = self._match(request)
         self._consider_quiescence(request, answer)
         if request.commit_index > self.last_index:
-            self._lacks = request.unsafe, request.commit_index
+            self._older_copy.lacks(request.unsafe, request.commit_index)
+        elif isinstance(answer, Pending) and answer.until >= request.commit_index:
+            self._older_copy.complete()
         return answer
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
@@ -321,6 +221,10 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             return  # the answer belongs to a ballot that is over
         progress = lead.peers.get(peer)
         if progress is None:
+            return
+        if answer.reason == LACKING:
+            self._older_copy.lacks(self.forced_epoch, max(answer.hint, self.last_index + 1))
+            self._step_down(f"{peer} has committed entries up to {answer.hint} that are not here")
             return
         progress.answered(now, sent.at, plan, answer)
         member = self.configuration.peer(peer)
@@ -351,27 +255,6 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         self._consider(lead)
         if self.stance is not AWAKE:
             self._settle()
-
-    # -- commits
-
-    def _needed(self, lead: Primary) -> list[str]:
-        """The replicas that must hold an entry before it is committed: the voters, those that shall become voters by
-        the request that the master may have granted already, and learners that are joining."""
-        coming = self.asked.voters() if self.asked else ()
-        voters = [peer.uuid for peer in (*self.configuration.voters(), *coming)]
-        return list(dict.fromkeys([*voters, *lead.joining]))
-
-    def _may_commit(self) -> bool:
-        return len(self.configuration.voters()) >= self.configuration.min_members
-
-    def _advance_commit(self) -> None:
-        lead = self._lead
-        if lead is None:
-            return
-        index = lead.replicated_index(self.durable_index, self._needed(lead))
-        if index > self.commit_index and self._may_commit():
-            self._commit_to(index)
-        lead.note_durable(self._now, self.durable_index)
 
     # -- changes
 
@@ -417,34 +300,10 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         self._step_down(f"hands over to {wanted.primary}")
         self._ask(wanted)
 
-    # -- roles
-
-    def _step_down(self, why: str) -> None:
-        """Stop to lead, in the same ballot. A request that is under way may be granted still, but not to us: only an
-        order in a later ballot makes this replica lead again."""
-        assert self._lead is not None, "only a primary steps down"
-        self._follow(why)
-
-    def _become_follower(self, why: str, ballot: int, primary: str | None) -> None:
-        """Enter a later ballot, which another replica leads."""
-        self._enter(ballot, primary)
-        self._follow(why)
-
-    def _follow(self, why: str) -> None:
-        self.leader = self.asked = self._lead = None
-        self.stance = AWAKE
-        self._set_role(FOLLOWER, why)
-
-    def _enter(self, ballot: int, primary: str | None) -> None:
-        known = self.hard_state
-        assert ballot > known.term or (ballot == known.term and known.vote is None), (
-            "ballots ascend",
-            ballot,
-            known,
-        )
-        self.hard_state, self.term, self._unsaved = BallotRecord(ballot, primary), ballot, True
-
-    def _require_lead(self, what: str) -> Primary:
-        if self._lead is None:
-            raise self._not_leader(what, leader=self.leader)
-        return self._lead
+    def _give_way(self, lead: Primary) -> None:
+        """Step down for the voter that holds most, as a learner if enough others vote: our disk delays all of them."""
+        successor = lead.choose_successor()
+        assert successor is not None, "another voter has shown that our disk is late"
+        members = next_members(self.configuration, (), [self.me])
+        self._step_down("its disk delays entries that all others hold")
+        self._ask(appointed(replace(self.configuration, peers=members), successor))

@@ -10,7 +10,8 @@ from ebla.actors.tablet.stream.limits import StreamLimits
 @dataclass(frozen=True, kw_only=True)
 class PacificaLimits(StreamLimits):
     """`silent_s`: a secondary that has not answered for this long becomes a learner. `stalled_s`: so does one that
-    answers, and has not written an entry for this long that the primary's own disk holds. `handover_s`: for how long a
+    answers, and has not written an entry for this long that the primary's own disk holds; and a primary steps down whose
+    disk has not written an entry for this long that the disks of all others hold. `handover_s`: for how long a
     primary that steps down waits for its successor to hold everything.
 
     A learner that has just lost its vote gets it back after `rejoin_s` at the earliest, and after twice as long every time

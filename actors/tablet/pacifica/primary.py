@@ -15,7 +15,8 @@ from ebla.actors.tablet.stream.progress import LAGGING
 
 @dataclass(frozen=True)
 class Stall:
-    """A delay of a secondary's disk: since `since` our disk holds entry `index`, and its disk does not."""
+    """A delay of a voter's disk: since `since` our disk holds entry `index`, and its disk does not. For our own disk: those of all
+    other voters hold it."""
 
     index: int
     since: float
@@ -50,6 +51,7 @@ class Primary(Peers):
         self.joining: dict[str, None] = {}
         self._limits = limits
         self._stalls: dict[str, Stall] = {}
+        self._own_stall: Stall | None = None
         self._strikes: dict[str, Strike] = {}
         super().__init__(me, ballot, configuration, log, limits, now, next_index=log.last_index)
 
@@ -87,6 +89,9 @@ class Primary(Peers):
 
     def note_durable(self, now: float, own_durable: int) -> None:
         """Update the stalls after a change of what we, or a peer, hold."""
+        held = self._held_by_others()
+        if self._own_stall is None or own_durable >= self._own_stall.index:
+            self._own_stall = Stall(held, now) if own_durable < held else None
         for uuid, peer in self.peers.items():
             stall = self._stalls.get(uuid)
             if stall is not None and peer.match >= stall.index:
@@ -117,6 +122,17 @@ class Primary(Peers):
         at = [self.fails_at(uuid, self._limits.stalled_s) for uuid in self._voters if uuid != self.me]
         at = [time for time in at if time > now] + [self._leaves_at(uuid) for uuid in self.joining]
         return min(at, default=float("inf"))
+
+    def gives_way_at(self) -> float:
+        """The time from which another voter must lead, because our disk, which hangs or is full, delays every write."""
+        stall = self._own_stall
+        if stall is None or self.transfer is not None or self._held_by_others() < stall.index:
+            return float("inf")
+        return max(stall.since, self._watching_since) + self._limits.stalled_s
+
+    def _held_by_others(self) -> int:
+        """The greatest index that all other voters hold durably; 0 if there are none."""
+        return min((self.held_by(uuid) for uuid in self._voters if uuid != self.me), default=0)
 
     # -- quiescence
 

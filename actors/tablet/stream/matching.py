@@ -56,6 +56,18 @@ def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreeme
     return Agreement(previous + len(request.entries), first_new, replaced)
 
 
+def lacks_committed(log: LogIndex, commit_index: int, request: AppendRequest) -> bool:
+    """Whether the sender surely has other entries than those that are committed here. The terms of a log ascend, so an entry of a
+    later term than the last dropped one is not among those dropped."""
+    shown = [(request.previous_index, request.previous_term)]
+    shown += [(entry.index, entry.term) for entry in request.entries if entry.index <= commit_index]
+    return any(
+        term != log.term_at(index) if index >= log.dropped_index else term > log.dropped_term
+        for index, term in shown
+        if index <= commit_index
+    )
+
+
 def contradicts(log: LogIndex, until: int, request: AppendRequest) -> bool:
     """Whether the sender may lack entries that are here, up to `until`. Only a predecessor at or after
     `until` disproves this."""

@@ -1,0 +1,35 @@
+"""What shows that a replica's directory is an older copy, whose log lacks entries that its voter has acknowledged.
+
+    its newest configuration is of a ballot before one that all voters held (`settled`)
+    a primary, or a member that this replica leads, has committed entries that are not here
+
+The second counts in its forced epoch only: a later one gave up what its survivor did not have. It is forgotten with the process;
+whoever has the entries shows them again.
+"""
+
+from __future__ import annotations
+
+from ebla.actors.replication.configuration import Configuration
+
+
+class OlderCopy:
+    def __init__(self) -> None:
+        self._lacks = (0, 0)  # a forced epoch, and the index that this log has to reach
+
+    def lacks(self, epoch: int, index: int) -> None:
+        """Note that this log, which ends before `index`, lacks committed entries."""
+        self._lacks = epoch, index
+
+    def complete(self) -> None:
+        """Note that this log has everything that its primary has committed."""
+        self._lacks = 0, 0
+
+    def why(self, held: int, last_index: int, configuration: Configuration) -> str:
+        """Why a log that ends at `last_index`, with its newest configuration of ballot `held`, leads in no ballot that follows
+        `configuration`; "" if it may."""
+        epoch, index = self._lacks
+        if epoch == configuration.unsafe and last_index < index:
+            return f"ends at {last_index} and lacks committed entries"
+        if held < configuration.settled:
+            return f"ends in ballot {held}, and all voters had ballot {configuration.settled}"
+        return ""

@@ -1,0 +1,84 @@
+"""A PacificA core whose directory is an older copy, and those that have what it lacks."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from ebla.actors.errors import IllegalState
+from ebla.actors.messages.stream import LACKING, AppendReply, AppendRequest
+from ebla.actors.replication.appointments import appointed, forced
+from ebla.actors.tablet.engine.core import Pending, Sent
+from ebla.actors.tablet.pacifica.state import INACTIVE, PRIMARY
+from ebla.storage.logs.entries import WRITE, Entry
+from tests.pacifica.test_pacifica_core import FIRST, D, core, leased, plans, renew
+
+
+def entry(index: int, ballot: int) -> Entry:
+    return Entry(index, ballot, WRITE, 0, b"", 0)
+
+
+@pytest.mark.parametrize(("held", "settled", "leads"), [(5, 1, True), (4, 1, False), (5, 2, False)])
+def test_a_voter_that_lacks_what_all_voters_held_leads_no_more(held: int, settled: int, leads: bool) -> None:
+    """Its directory is an older copy: as a voter it held every committed entry."""
+    made = core(leased(), me="b", ballots="1" * held, record=1, commit=1)
+    made.receive(0.1, "a", AppendRequest(1, "a", held, 1, (), 5))
+    order = replace(appointed(FIRST, "b"), settled=settled)
+    if not leads:
+        with pytest.raises(IllegalState, match="an older copy; appoint another voter"):
+            made.appoint(0.2, order, 1)
+        made.decline(0.2, order.index)
+        assert made.awaits_ballot and made.term == 2
+        return
+    made.appoint(0.2, order, 1)
+    assert made.view().role == PRIMARY
+
+
+def test_a_member_takes_nothing_from_a_primary_that_lacks_what_it_has_committed() -> None:
+    """The primary's directory is an older copy. The member goes on with another, and the primary leads no more."""
+    lease = leased()
+    complete = core(leased(), me="b", ballots="11111", record=1, commit=4)
+    stale = core(lease, ballots="111", record=1, commit=2)
+    stale.appoint(0.1, appointed(FIRST, "a"), 1)
+    probe = plans(stale)["b"]
+    agreed = complete.receive(0.2, "a", probe.request("a", ()))
+    assert isinstance(agreed, Pending)
+    stale.replied(0.2, "b", Sent(0.2, probe), complete.answer(agreed))
+    plan = plans(stale)["b"]
+    refused = complete.receive(0.2, "a", plan.request("a", [entry(4, 2)]))
+    assert isinstance(refused, AppendReply) and (refused.success, refused.reason) == (False, LACKING)
+    assert (complete.last_index, complete.log.term_at(4)) == (5, 1)
+    stale.replied(0.2, "b", Sent(0.2, plan), refused)
+    assert stale.standing == INACTIVE and stale.awaits_ballot
+    with pytest.raises(IllegalState, match="lacks committed entries: its directory is an older copy"):
+        stale.appoint(0.3, appointed(appointed(FIRST, "a"), "a"), 1)
+
+
+def test_a_log_that_has_caught_up_is_no_older_copy_any_more() -> None:
+    made = core(leased(), ballots="111", record=1, commit=2)
+    made.receive(0.1, "b", AppendRequest(1, "b", 3, 1, (), 5))
+    order = appointed(appointed(FIRST, "b"), "a")
+    with pytest.raises(IllegalState, match="older copy"):
+        made.require_no_older_copy(order)
+    entries = (entry(4, 1), entry(5, 1))
+    made.receive(0.2, "b", AppendRequest(1, "b", 3, 1, entries, 5))
+    made.take()
+    made.durable(5, 1)
+    made.receive(0.3, "b", AppendRequest(1, "b", 5, 1, (), 5))
+    made.require_no_older_copy(order)
+
+
+def test_what_a_forced_configuration_gave_up_keeps_nobody_from_leading() -> None:
+    """A primary has shown a learner that it lacks entries. An operator gives them up, and the learner's lease ends once."""
+    lease = leased()
+    made = core(lease, me="d", first=replace(FIRST, peers=(*FIRST.peers, D)), ballots="1111", record=1)
+    made.receive(0.1, "a", AppendRequest(1, "a", 4, 1, (), 9))
+    alone = forced(FIRST, D)
+    made.appoint(0.2, alone, 1)
+    made.take()
+    now = lease.until
+    made.tick(now)
+    renew(lease, now)
+    assert made.standing == INACTIVE
+    made.appoint(now, appointed(alone, "d"), 2)
+    assert made.standing == PRIMARY
