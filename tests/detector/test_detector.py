@@ -10,6 +10,7 @@ from ebla.actors.detector import detector as d
 from ebla.actors.detector.detector import NEW, RESTARTED, SILENT, Detector, End
 from ebla.actors.detector.lease import NEVER, Lease
 from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.incarnations import RAISED_BY
 from ebla.actors.messages import ServerInstance
 from ebla.storage.errors import InvalidArgument
 from tests.detector.explorer import LEASE_S, Broken, Deployment, Rules, explore
@@ -245,7 +246,7 @@ def test_a_silent_server_ends_once_and_returns_with_its_next_beacon() -> None:
 def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     master = watching()
     assert master.beacon(0.5, SECOND, 1) == d.DECIDED
-    assert master.decide(0.5) == [End("a", RESTARTED, SECOND)]
+    assert master.decide(0.5) == [End("a", RESTARTED, SECOND, 1)]
     master.ended(End("a", RESTARTED, SECOND))
     assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.7, FIRST, 9) == d.EARLIER
@@ -283,7 +284,7 @@ def test_an_incarnation_that_comes_while_another_is_recorded_is_recorded_next() 
     third = ServerInstance("a", 3, "third")
     assert master.beacon(0.6, third, 1) == d.DECIDED
     master.ended(End("a", RESTARTED, SECOND))
-    assert master.decide(0.7) == [End("a", RESTARTED, third)]
+    assert master.decide(0.7) == [End("a", RESTARTED, third, 2)]
     assert master.beacon(0.8, third, 1) == d.DECIDED
     master.ended(End("a", RESTARTED, third))
     assert not master.lease("a") and master.has_ended("a")
@@ -333,6 +334,23 @@ def test_a_server_that_restarts_too_often_gets_no_lease_until_it_is_stable() -> 
     assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.DECIDED
     master.ended(End("a", RESTARTED, later))
     assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.ACKNOWLEDGED
+
+
+def test_a_new_master_goes_on_counting_restarts_unless_the_server_has_run_for_long() -> None:
+    def begun(shown: ServerInstance) -> str:
+        """The answer of a master that takes over in the middle of a row of restarts, once it has recorded `shown`."""
+        master = Detector(LIMITS, 0.0, [("a", FIRST)], restarts={"a": LIMITS.restarts_max})
+        master.beacon(1.0, shown, 1)
+        for end in master.decide(1.0):
+            master.ended(end)
+        return master.beacon(1.1, shown, 1)
+
+    for raised in (0, RAISED_BY):  # a number is raised soon after a start, and then each minute
+        assert begun(ServerInstance("a", FIRST.seqno + raised + 1, "later")) == d.UNSTABLE
+    assert begun(ServerInstance("a", FIRST.seqno + 2 * RAISED_BY + 1, "later")) == d.ACKNOWLEDGED
+    same = ServerInstance("a", FIRST.seqno + 2 * RAISED_BY, FIRST.start)
+    master = Detector(LIMITS, 0.0, [("a", FIRST)], restarts={"a": LIMITS.restarts_max})
+    assert master.beacon(1.0, same, 1) == d.ACKNOWLEDGED, "it has run for a minute since that was recorded"
 
 
 @pytest.mark.parametrize(
