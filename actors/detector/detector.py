@@ -26,18 +26,24 @@ would otherwise take the serving process for a later one.
 
 Beacons of an earlier incarnation, of servers that are not allowed, and of servers that restart too often are not
 acknowledged and do not count, in any state: such a server becomes silent.
+
+The catalog also has how often a server has restarted in a row, so a new master goes on counting. A row of restarts is over once
+the server has run for stable_s in this master's term. It is over, too, once the number that the server shows was raised twice
+since it was recorded: it has run for a while before this term.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.incarnations import RAISED_BY
 from ebla.actors.messages import ServerInstance
 
 ALIVE, ENDING, ENDED, IDLE = "alive", "ending", "ended", "idle"
@@ -61,11 +67,12 @@ NEW = "new"  # its incarnation is recorded; no process of the server can have se
 
 class End(msgspec.Struct, frozen=True):
     """A decision: the replicas of server `uuid` are taken away, and its incarnation `instance` is recorded (None: none is known
-    yet). `reason`: SILENT, RESTARTED or NEW."""
+    yet), and with it the number of its restarts in a row. `reason`: SILENT, RESTARTED or NEW."""
 
     uuid: str
     reason: str
     instance: ServerInstance | None
+    restarts: int = 0
 
 
 class Stamp(NamedTuple):
@@ -103,7 +110,8 @@ class _Watched:
 
 class Detector:
     """`servers`: those that may hold replicas by the catalog, each with the incarnation that the catalog has recorded, or
-    None. They count as alive from `now` on. `allowed`: whether the server with a uuid gets leases."""
+    None. They count as alive from `now` on. `allowed`: whether the server with a uuid gets leases. `restarts`: those that the
+    catalog has recorded."""
 
     def __init__(
         self,
@@ -111,9 +119,13 @@ class Detector:
         now: float,
         servers: Iterable[tuple[str, ServerInstance | None]],
         allowed: Callable[[str], bool] = lambda uuid: True,
+        restarts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._limits = limits
-        self._servers = {uuid: _Watched(ALIVE, instance, now, now) for uuid, instance in servers}
+        self._servers = {
+            uuid: _Watched(ALIVE, instance, now, now, restarts=restarts.get(uuid, 0))
+            for uuid, instance in servers
+        }
         self.allowed = allowed
 
     def watch(self, now: float, uuid: str, instance: ServerInstance | None) -> None:
@@ -140,12 +152,17 @@ class Detector:
     def _meet(self, server: _Watched, shown: ServerInstance, now: float) -> bool:
         """Note the incarnation; False if it is an earlier one."""
         known = server.instance
+        raised = shown.seqno - known.seqno if known is not None else 0
         if known is not None and known.start == shown.start:
+            if raised > RAISED_BY:
+                server.restarts = 0
             server.instance = max(known, shown, key=lambda each: each.seqno)
             return True
         if known is not None and shown.seqno <= known.seqno:
             return False
-        quick = known is not None and now - server.begun_at < self._limits.stable_s
+        quick = (
+            known is not None and now - server.begun_at < self._limits.stable_s and raised <= RAISED_BY + 1
+        )
         server.restarts = server.restarts + 1 if quick else 0
         server.instance, server.begun_at, server.heard_at, server.lease = shown, now, now, 0
         server.state, server.end = ENDING, server.end or (RESTARTED if known else NEW)
@@ -157,7 +174,7 @@ class Detector:
             if server.state == ALIVE and now - server.heard_at >= self._limits.grace_s:
                 server.state, server.end = ENDING, SILENT
         ending = ((uuid, each) for uuid, each in self._servers.items() if each.state == ENDING)
-        return [End(uuid, server.end, server.instance) for uuid, server in ending]
+        return [End(uuid, server.end, server.instance, server.restarts) for uuid, server in ending]
 
     def ended(self, end: End) -> None:
         """Note that the edit of this decision is durable. If a later incarnation has come since, another one follows."""

@@ -38,6 +38,7 @@ from ebla.actors.messages.scans import ScanContinue as ScanContinue
 from ebla.actors.messages.scans import ScanRequest as ScanRequest
 from ebla.actors.messages.status import ListServersReply as ListServersReply
 from ebla.actors.messages.status import MasterStatus as MasterStatus
+from ebla.actors.messages.status import RecordedInstance as RecordedInstance
 from ebla.actors.messages.status import ServerInstance as ServerInstance
 from ebla.actors.messages.status import ServerStatus as ServerStatus
 from ebla.actors.messages.tables import AlterTableRequest as AlterTableRequest

@@ -22,6 +22,19 @@ class ServerInstance(msgspec.Struct, frozen=True):
     start: str
 
 
+class RecordedInstance(ServerInstance, frozen=True, omit_defaults=True):
+    """The last incarnation of a server that may have had a lease, in the catalog.
+
+    Attributes:
+        uuid: The id of its directory on disk.
+        seqno: The number that it showed then.
+        start: A word that is drawn at every start.
+        restarts: How many restarts in a row came soon after the one before, this one included (actors/detector).
+    """
+
+    restarts: int = 0
+
+
 class ServerStatus(msgspec.Struct, frozen=True):
     """A tablet server as the master sees it.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ebla.actors.detector import detector as d
 from ebla.actors.detector.detector import NEW, RESTARTED, SILENT, Detector, End
 from ebla.actors.detector.lease import NEVER, Lease
 from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.incarnations import RAISED_BY
 from ebla.actors.messages import ServerInstance
 from ebla.storage.errors import InvalidArgument
-from tests.detector.explorer import LEASE_S, Broken, Rules, explore
+from tests.detector.explorer import LEASE_S, Broken, Deployment, Rules, explore
+from tests.detector.troubles import Troubled
 from tests.sweeps import FACTOR
 
 LIMITS = DetectorLimits()
@@ -24,13 +28,30 @@ def watching(known: ServerInstance | None = FIRST, allowed: str = "ab") -> Detec
 # -- every history -------------------------------------------------------------------------------------------
 
 
-FINER = [Rules(), Rules(slow_tick_s=12), Rules(tick_s=5, slow_tick_s=4)]
+COARSE = [
+    Rules(tick_s=25, slow_tick_s=20),
+    Rules(slow_tick_s=8, messages_max=1),
+    Rules(slow_tick_s=8, servers=3, troubles=2),
+]
+FINER = [
+    Rules(slow_tick_s=8),
+    Rules(),
+    Rules(slow_tick_s=12),
+    Rules(tick_s=5, slow_tick_s=4),
+    Rules(slow_tick_s=8, servers=2, troubles=3),
+    Rules(servers=3, troubles=2),
+    Rules(tick_s=5, slow_tick_s=4, servers=3, troubles=2),
+]
 
 
-@pytest.mark.parametrize("rules", [Rules(slow_tick_s=8), *(FINER if FACTOR > 1 else [])])
+def search(rules: Rules) -> int:
+    return explore(Troubled(rules) if rules.troubles else Deployment(rules))
+
+
+@pytest.mark.parametrize("rules", [*COARSE, *(FINER if FACTOR > 1 else [])])
 def test_no_server_serves_what_another_was_given(rules: Rules) -> None:
     """With clocks that differ by up to grace_s / lease_s."""
-    assert explore(rules) > 10_000
+    assert search(rules) > 5_000
 
 
 class CountsFromTheAnswer(Lease):
@@ -88,7 +109,41 @@ class GivesNoGraceAfterATakeover(Detector):
         super().__init__(limits, now - limits.grace_s if now else now, servers)
 
 
+class EndsAllTogether(Detector):
+    def decide(self, now: float) -> list[End]:
+        if any(end.reason == SILENT for end in super().decide(now)):
+            for server in self._servers.values():
+                if server.state == d.ALIVE:
+                    server.state, server.end = d.ENDING, SILENT
+        return super().decide(now)
+
+
+class ForgetsTheOthersAtAnEnd(Detector):
+    """It forgets the leases of all other servers, until their next beacons."""
+
+    def ended(self, end: End) -> None:
+        super().ended(end)
+        for uuid, server in self._servers.items():
+            server.lease = server.lease if uuid == end.uuid else 0
+
+
+class EndsOneAtATakeover(Detector):
+    """The last server, which serves nothing."""
+
+    def __init__(self, limits, now, servers) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(limits, now, servers)
+        if now:
+            self._servers[max(self._servers)].heard_at = now - limits.grace_s
+
+
+SEVERAL = Rules(slow_tick_s=8, servers=2, troubles=2)
 MORE_MISTAKES = [
+    Rules(lease=CountsFromTheAnswer),
+    Rules(lease=FollowsOrdersOfAnyLease),
+    Rules(lease=NamesOneLeaseForEver),
+    Rules(detector=GivesOrdersToTheEnding),
+    Rules(detector=GivesNoGraceAfterATakeover),
+    Rules(grace_s=LEASE_S, slow_tick_s=8),
     Rules(detector=ForgetsIncarnations),
     Rules(lease=ContinuesALostLease, tick_s=5, slow_tick_s=5),
 ]
@@ -97,20 +152,35 @@ MORE_MISTAKES = [
 @pytest.mark.parametrize(
     "rules",
     [
-        Rules(lease=CountsFromTheAnswer),
-        Rules(lease=FollowsOrdersOfAnyLease),
-        Rules(lease=NamesOneLeaseForEver),
-        Rules(detector=GivesOrdersToTheEnding),
-        Rules(detector=GivesNoGraceAfterATakeover),
-        Rules(grace_s=LEASE_S, slow_tick_s=8),
         Rules(slow_tick_s=6),
+        replace(SEVERAL, lease=CountsFromTheAnswer),
+        replace(SEVERAL, lease=FollowsOrdersOfAnyLease),
+        replace(SEVERAL, lease=NamesOneLeaseForEver),
+        replace(SEVERAL, detector=GivesOrdersToTheEnding),
+        replace(SEVERAL, detector=GivesNoGraceAfterATakeover),
+        replace(SEVERAL, grace_s=LEASE_S),
         *(MORE_MISTAKES if FACTOR > 1 else []),
     ],
-    ids=lambda rules: f"{rules.lease.__name__}-{rules.detector.__name__}-{rules.grace_s}-{rules.slow_tick_s}",
+    ids=lambda rules: (
+        f"{rules.lease.__name__}-{rules.detector.__name__}-{rules.grace_s}-{rules.slow_tick_s}-{rules.servers}"
+    ),
 )
 def test_a_known_mistake_is_found(rules: Rules) -> None:
-    with pytest.raises(Broken, match="serves"):
-        explore(rules)
+    with pytest.raises(Broken, match=r"serves|which no trouble has hit"):
+        search(rules)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (EndsAllTogether, "the master ends server ., which no trouble has hit"),
+        (ForgetsTheOthersAtAnEnd, "the end of . touches another server"),
+        (EndsOneAtATakeover, "the master ends server 2, which no trouble has hit"),
+    ],
+)
+def test_an_end_that_concerns_another_server_is_found(wrong: type[Detector], problem: str) -> None:
+    with pytest.raises(Broken, match=problem):
+        search(replace(SEVERAL, detector=wrong, servers=3, troubles=1))
 
 
 # -- a server's leases ---------------------------------------------------------------------------------------
@@ -176,7 +246,7 @@ def test_a_silent_server_ends_once_and_returns_with_its_next_beacon() -> None:
 def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     master = watching()
     assert master.beacon(0.5, SECOND, 1) == d.DECIDED
-    assert master.decide(0.5) == [End("a", RESTARTED, SECOND)]
+    assert master.decide(0.5) == [End("a", RESTARTED, SECOND, 1)]
     master.ended(End("a", RESTARTED, SECOND))
     assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.7, FIRST, 9) == d.EARLIER
@@ -214,7 +284,7 @@ def test_an_incarnation_that_comes_while_another_is_recorded_is_recorded_next() 
     third = ServerInstance("a", 3, "third")
     assert master.beacon(0.6, third, 1) == d.DECIDED
     master.ended(End("a", RESTARTED, SECOND))
-    assert master.decide(0.7) == [End("a", RESTARTED, third)]
+    assert master.decide(0.7) == [End("a", RESTARTED, third, 2)]
     assert master.beacon(0.8, third, 1) == d.DECIDED
     master.ended(End("a", RESTARTED, third))
     assert not master.lease("a") and master.has_ended("a")
@@ -264,6 +334,23 @@ def test_a_server_that_restarts_too_often_gets_no_lease_until_it_is_stable() -> 
     assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.DECIDED
     master.ended(End("a", RESTARTED, later))
     assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.ACKNOWLEDGED
+
+
+def test_a_new_master_goes_on_counting_restarts_unless_the_server_has_run_for_long() -> None:
+    def begun(shown: ServerInstance) -> str:
+        """The answer of a master that takes over in the middle of a row of restarts, once it has recorded `shown`."""
+        master = Detector(LIMITS, 0.0, [("a", FIRST)], restarts={"a": LIMITS.restarts_max})
+        master.beacon(1.0, shown, 1)
+        for end in master.decide(1.0):
+            master.ended(end)
+        return master.beacon(1.1, shown, 1)
+
+    for raised in (0, RAISED_BY):  # a number is raised soon after a start, and then each minute
+        assert begun(ServerInstance("a", FIRST.seqno + raised + 1, "later")) == d.UNSTABLE
+    assert begun(ServerInstance("a", FIRST.seqno + 2 * RAISED_BY + 1, "later")) == d.ACKNOWLEDGED
+    same = ServerInstance("a", FIRST.seqno + 2 * RAISED_BY, FIRST.start)
+    master = Detector(LIMITS, 0.0, [("a", FIRST)], restarts={"a": LIMITS.restarts_max})
+    assert master.beacon(1.0, same, 1) == d.ACKNOWLEDGED, "it has run for a minute since that was recorded"
 
 
 @pytest.mark.parametrize(

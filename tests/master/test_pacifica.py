@@ -74,9 +74,8 @@ async def test_a_restarted_server_loses_its_primaries_at_once_and_keeps_its_vote
 async def test_a_process_gets_a_lease_once_its_incarnation_is_in_the_catalog(stage: PacificaStage) -> None:
     await stage.opened()
     await stage.cluster.restart(MASTER)
-    assert stage.master.catalog.incarnations == {
-        stage.server(h).uuid: stage.server(h).instance for h in "abc"
-    }
+    recorded = {uuid: each.start for uuid, each in stage.master.catalog.incarnations.items()}
+    assert recorded == {stage.server(h).uuid: stage.server(h).instance.start for h in "abc"}
     held = asyncio.Event()
     stage.points.acts["master.appoint.before_edit"] = held.wait
     await stage.cluster.restart("tablet-server/a")
@@ -85,7 +84,31 @@ async def test_a_process_gets_a_lease_once_its_incarnation_is_in_the_catalog(sta
     assert not toy.lease.holds(stage.server("a").world.clock.monotonic(), toy.lease.number)
     held.set()
     await stage.until(lambda: toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number))
-    assert stage.master.catalog.incarnations[toy.uuid] == toy.instance
+    assert stage.master.catalog.incarnations[toy.uuid].start == toy.instance.start
+
+
+@staged(play)
+async def test_a_new_active_master_knows_how_often_a_server_has_restarted_in_a_row(
+    stage: PacificaStage,
+) -> None:
+    await stage.opened()
+    uuid = stage.server("a").uuid
+
+    async def recorded() -> None:
+        start = stage.server("a").instance.start
+        await stage.until(lambda: stage.master.catalog.incarnations[uuid].start == start)
+
+    for _ in range(LIMITS.restarts_max - 1):
+        await stage.cluster.restart("tablet-server/a")
+        await recorded()
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: stage.appointer.detector.lease(uuid) is not None)
+    await stage.cluster.restart("tablet-server/a")
+    await recorded()
+    assert stage.master.catalog.incarnations[uuid].restarts == LIMITS.restarts_max
+    began = stage.now()
+    await stage.until(lambda: stage.appointer.detector.lease(uuid) is not None)
+    assert stage.now() - began > LIMITS.stable_s - 1.0
 
 
 @staged(play)

@@ -150,7 +150,7 @@ def test_as_many_voters_stay_as_the_minimum_demands() -> None:
 def test_a_restarted_secondary_changes_nothing() -> None:
     deployment = Deployment(primary="a")
     deployment.restart("b")
-    assert deployment.plan() == Plan({}, [End("b", RESTARTED, deployment.instance("b"))])
+    assert deployment.plan() == Plan({}, [End("b", RESTARTED, deployment.instance("b"), 1)])
 
 
 def test_a_restarted_secondary_does_not_cost_a_primary_that_this_master_has_no_beacon_of() -> None:
@@ -161,7 +161,7 @@ def test_a_restarted_secondary_does_not_cost_a_primary_that_this_master_has_no_b
     deployment.beacons("bc")
     deployment.restart("b")
     plan = deployment.plan()
-    assert plan == Plan({}, [End("b", RESTARTED, deployment.instance("b"))])
+    assert plan == Plan({}, [End("b", RESTARTED, deployment.instance("b"), 1)])
     deployment.commit(plan)
     deployment.passes(GRACE_S, "bc")
     assert deployment.plan().configurations[deployment.tablets[0]].primary in "bc"
@@ -219,7 +219,7 @@ def test_a_report_of_an_earlier_process_does_not_count() -> None:
     deployment.reports("a", 1)
     deployment.restart("a")
     plan = deployment.plan()
-    assert plan == Plan({}, [End("a", RESTARTED, deployment.instance("a"))])
+    assert plan == Plan({}, [End("a", RESTARTED, deployment.instance("a"), 1)])
     deployment.commit(plan)
     deployment.beacons("a")
     assert deployment.plan() == Plan({}, []), "the report of the first process is over"

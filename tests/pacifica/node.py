@@ -10,7 +10,6 @@ from ebla.actors.detector.lease import Lease
 from ebla.actors.errors import IllegalState
 from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.pacifica import BallotRecord
-from ebla.actors.messages.protocols import HardState
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import GroupCore
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -35,7 +34,6 @@ class Node(node.Node[PacificaCore]):
         self.restored = False  # its disk is an older copy, and lacks committed entries still
         self.declined = 0  # the last ballot that this process declined to lead
         self._asking: Configuration | None = None
-        self._progress_at = 0.0  # when the log's disk last finished a commit, or got one while it had none
         self._beats_again = False
 
     def make_core(self, log: LogIndex, configuration: Configuration, commit_index: int) -> PacificaCore:
@@ -109,16 +107,9 @@ class Node(node.Node[PacificaCore]):
             self.group.after(self.group.times.beacon_s / self.rate, "timer", lambda: self._beats(incarnation))
 
     def _log_stalled(self) -> bool:
-        return bool(self._commits) and self.group.now - self._progress_at > self.group.times.lease_s / 2
-
-    def _commit(self, hard_state: HardState | None, truncate_from: int | None, epoch: int) -> None:
-        if not self._commits:
-            self._progress_at = self.group.now
-        super()._commit(hard_state, truncate_from, epoch)
-
-    def _committed(self, incarnation: int) -> None:
-        self._progress_at = self.group.now
-        super()._committed(incarnation)
+        """As Leasing does: the oldest write has been waiting for its sync for half a lease."""
+        limit_s = self.group.times.lease_s / 2
+        return bool(self._commits) and self.clock() - self._commits[0].since > limit_s
 
     def absorb(self, request: object = None) -> None:
         super().absorb(request)  # type: ignore[arg-type]

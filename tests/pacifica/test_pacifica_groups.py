@@ -47,6 +47,22 @@ def longest_pause(group: Group, seconds: float) -> float:
     return longest
 
 
+def test_a_server_sends_no_beacon_while_its_oldest_write_has_waited_for_half_a_lease() -> None:
+    """Also if its disk has written something else meanwhile, as in production (tests/tablet/test_pacifica_leases.py)."""
+    group = Group("abc")
+    group.run(1.5)  # beacons leave at each full second
+    slow, lease_s = group.nodes["b"], group.times.lease_s
+    slow.disk_s = 1.5
+    for _ in range(2):
+        group.leader().propose(b"x")
+        group.leader().absorb()
+        group.run(0.1)
+    group.run(2.6)
+    assert slow.lease.until == 3.0 + lease_s, "at 4.0 the second write has waited for 2.4 s"
+    group.run(0.8)
+    assert slow.lease.until == 5.0 + lease_s
+
+
 def test_a_learner_gets_its_vote_under_constant_writes() -> None:
     group = Group("abc", spares="d")
     group.network.latency_s = 0.03

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from ebla.cli.data import sources
-from ebla.errors import SourceUnreadable
-from ebla.pipelines import target
+from ebla.errors import InvalidArgument, SourceUnreadable
+from ebla.pipelines import demo, probe, target
 from ebla.pipelines.arrow.feed import feed
 from ebla.table import Table
 from tests.cli.stage import Outcome, invoke
@@ -58,6 +59,27 @@ def test_a_feed_creates_a_table_of_the_wanted_protocol(run: Ebla, loopback: Loop
     assert (table.info().replication, table.info().min_members) == ("pacifica", 2)
     assert "3 x pacifica, min_members 2" in repr(table) and "pacifica, min_members 2" in table._repr_html_()
     assert run("feed", str(source), "made", *options).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "replication"), [(("--replication", "pacifica"), "pacifica"), ((), "raft")]
+)
+def test_the_demo_makes_its_tables_with_the_wanted_protocol(
+    run: Ebla, loopback: Loopback, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], replication: str
+) -> None:
+    """It ends before Spark starts. The deployment has no stores, so no log is made, and no node is chosen to be killed."""
+
+    def ends(*given: Any, **named: Any) -> None:
+        raise InvalidArgument("that is all")
+
+    monkeypatch.setattr(demo, "_deployment", lambda steps, ending: (None, loopback.db))
+    monkeypatch.setattr(demo, "EventLog", Mock())
+    monkeypatch.setattr(demo, "_choose_victim", lambda hosts, *tables: 2)
+    monkeypatch.setattr(demo, "spark", ends)
+    ended = run("demo", *words)
+    assert "that is all" in ended.message
+    tables = {name: loopback.db.table(name).info() for name in (demo.FLIGHTS.name, probe.NAME)}
+    assert {name: info.replication for name, info in tables.items()} == dict.fromkeys(tables, replication)
 
 
 def test_columns_that_the_source_lacks_are_shown(

@@ -29,13 +29,14 @@ Core = TypeVar("Core", bound=GroupCore)
 
 @dataclass
 class Commit:
-    """One write on its way to the disk."""
+    """One write on its way to the disk. `since`: when it began to wait, by the server's clock."""
 
     number: int
     hard_state: HardState | None
     truncate_from: int | None
     entries: list[Entry]
     epoch: int
+    since: float
 
 
 @dataclass
@@ -236,7 +237,8 @@ class Node(ABC, Generic[Core]):
     def _commit(self, hard_state: HardState | None, truncate_from: int | None, epoch: int) -> None:
         self._commit_number += 1
         fresh, self._fresh = self._fresh, []
-        self._commits.append(Commit(self._commit_number, hard_state, truncate_from, fresh, epoch))
+        commit = Commit(self._commit_number, hard_state, truncate_from, fresh, epoch, self.clock())
+        self._commits.append(commit)
         if hard_state is not None:
             self._hard_barrier = self._commit_number
         incarnation = self.incarnation

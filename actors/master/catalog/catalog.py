@@ -35,7 +35,7 @@ from ebla.actors.master.catalog.records import (
     TableRecord,
     TabletRecord,
 )
-from ebla.actors.messages import ServerInstance
+from ebla.actors.messages import RecordedInstance
 from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.storage.rows.alteration import Alteration, Dropped
 
@@ -69,7 +69,7 @@ class Catalog:
         self.maintained: dict[str, None] = {}  # addresses of servers
         self.suspended: dict[str, None] = {}  # addresses of servers that get no lease
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
-        self.incarnations: dict[str, ServerInstance] = {}  # the last of each server that may have had a lease
+        self.incarnations: dict[str, RecordedInstance] = {}  # the last of each server with a lease
         self.doubted: dict[str, None] = {}  # PacificA tablets whose last configuration may be missing here
         self.level, self.level_us = STEADY, 0  # set by an operator, at this wall time
         self.replicas = 0  # wanted by all tables that are not removed

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ebla.actors.coordination.edits import CoordinationEdit
-from ebla.actors.messages import ServerInstance
+from ebla.actors.messages import RecordedInstance
 from ebla.actors.replication.configuration import Configuration, Forced
 from ebla.storage.errors import Corruption
 from ebla.storage.schema import TableSchema
@@ -76,7 +76,7 @@ class ConfigurationsAppointed(msgspec.Struct, frozen=True, tag="configurations_a
     """
 
     configurations: dict[str, Configuration]
-    incarnations: tuple[ServerInstance, ...] = ()
+    incarnations: tuple[RecordedInstance, ...] = ()
 
 
 class ConfigurationForced(msgspec.Struct, frozen=True, tag="configuration_forced"):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ebla.actors.coordination.namespace import NamespaceImage
 from ebla.actors.master.catalog.lineage import EMPTY, LineageImage
-from ebla.actors.messages import ServerInstance
+from ebla.actors.messages import RecordedInstance
 from ebla.actors.replication.configuration import Configuration, Forced, Peer
 from ebla.storage.schema import TableSchema
 
@@ -101,7 +101,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     forgotten: dict[str, str] = {}
     maintained: tuple[str, ...] = ()
     lineage: LineageImage = EMPTY
-    incarnations: tuple[ServerInstance, ...] = ()
+    incarnations: tuple[RecordedInstance, ...] = ()
     level: str = STEADY
     level_us: int = 0
     suspended: tuple[str, ...] = ()

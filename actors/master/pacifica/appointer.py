@@ -25,7 +25,7 @@ from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.pacifica.orders import Orders
 from ebla.actors.master.pacifica.planner import Plan, Planner
-from ebla.actors.messages import ServerInstance, TabletReport
+from ebla.actors.messages import RecordedInstance, ServerInstance, TabletReport
 from ebla.actors.messages.appointments import (
     Appointed,
     Appointments,
@@ -77,8 +77,11 @@ class Appointer:
     def begin(self, settled_from: float) -> None:
         """Begin with the catalog. Every server that may have replicas counts as alive from now on. `settled_from`: when every live
         server should have reported."""
-        recorded = self._catalog.incarnations.items()
-        self.detector = Detector(self._options.detector, self._world.now(), recorded, self._may_have_leases)
+        recorded = self._catalog.incarnations
+        restarts = {uuid: each.restarts for uuid, each in recorded.items()}
+        self.detector = Detector(
+            self._options.detector, self._world.now(), recorded.items(), self._may_have_leases, restarts
+        )
         self.planner = Planner(self._catalog, self.detector, settled_from)
         self.orders = Orders(
             self._world, self._options, self._servers, self.detector, self.planner, self._wake.set
@@ -214,7 +217,11 @@ class Appointer:
         self._planned_for, self._waiting = self._waiting, []
         self._plan = self.planner.plan(self._world.now(), [each.request for each in self._planned_for])
         made, recorded = self._plan.configurations, self._catalog.incarnations
-        ending = (end.instance for end in self._plan.ends if end.instance is not None)
+        ending = [
+            RecordedInstance(end.uuid, end.instance.seqno, end.instance.start, end.restarts)
+            for end in self._plan.ends
+            if end.instance is not None
+        ]
         incarnations = tuple(each for each in ending if recorded.get(each.uuid) != each)
         return [ConfigurationsAppointed(made, incarnations)] if made or incarnations else []
 
