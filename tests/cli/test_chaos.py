@@ -163,8 +163,42 @@ def test_ctrl_c_and_sigterm_keep_the_report_of_the_runs_so_far(
     monkeypatch.setattr(soak, "workers", lambda count: nullcontext([]))
     monkeypatch.setattr(soak, "runs", runs)
     done = run("simulate -s chains -n 20 --workers 1 --keep", str(tmp_path), status=status)
-    assert json.loads((tmp_path / "soak.json").read_text())["runs"] == 1
+    document = json.loads((tmp_path / "soak.json").read_text())
+    told = [document[name] for name in ("runs", "asked", "verdict", "interrupted")]
+    assert told == [1, 20, "void", "it was interrupted"]
+    page = (tmp_path / "soak.html").read_text()
+    assert "it was interrupted, after 1 of 20 runs" in page and "all held" not in page
     assert str(tmp_path / "soak.html") in done.err.replace("\n", "")
+
+
+def test_a_defect_of_the_tool_keeps_the_report_of_the_runs_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(tasks: Iterator[soak.Task], pools: object, report: soak.Soak) -> Iterator[object]:
+        report.runs += 1
+        yield from ()
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(soak, "workers", lambda count: nullcontext([]))
+    monkeypatch.setattr(soak, "runs", runs)
+    with pytest.raises(ValueError, match="a defect"):
+        run("simulate -s chains -n 20 --workers 1 --keep", str(tmp_path))
+    assert json.loads((tmp_path / "soak.json").read_text())["interrupted"] == "it ended in ValueError"
+
+
+def test_the_seed_with_two_histories_is_named_and_its_plan_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(tasks: Iterator[soak.Task], pools: object, report: soak.Soak) -> Iterator[object]:
+        report.runs += 1
+        report.different.append(next(iter(tasks)).plan)
+        yield from ()
+
+    monkeypatch.setattr(soak, "workers", lambda count: nullcontext([]))
+    monkeypatch.setattr(soak, "runs", runs)
+    done = run("simulate -s chains -n 1 --first 7 --workers 1 --keep", str(tmp_path), status=1)
+    assert "chains seed 7 had two histories" in done.err
+    assert (tmp_path / "chains-7.json").exists()
 
 
 @pytest.mark.parametrize("name", [next(name for name, each in DEFECTS.items() if each.faults), FOUND.name])
