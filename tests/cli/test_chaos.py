@@ -260,6 +260,18 @@ def test_a_plan_for_ray_runs_in_the_simulation(tmp_path: Path) -> None:
     run("replay --plan", str(path), status=2).require(2, "there is no scenario 'earthquakes'")
 
 
+def test_a_plan_that_was_drawn_for_ray_from_a_simulated_scenario_runs_in_the_simulation(
+    tmp_path: Path,
+) -> None:
+    """A crash at a fault point is drawn for Ray without a point, and skipped there."""
+    path = tmp_path / "plan.json"
+    hosts = tuple(f"host-{number}" for number in range(1, 1 + real.scenario("churn").hosts))
+    drawn = real.plan_of("churn", 0, hosts, 60.0)
+    points = tuple(fault for fault in drawn.faults if fault.kind == "crash_point")[:1]
+    path.write_bytes(plans.encode(msgspec.structs.replace(drawn, faults=points)))
+    assert run("replay --plan", str(path), "--json").json["begun"] == {"crash_point": 1}
+
+
 def test_a_run_without_operations_is_not_a_pass(tmp_path: Path) -> None:
     down = [{"at_s": 0.0, "kind": "crash", "where": [f"host-{n}"], "for_s": 30.0} for n in (1, 2, 3)]
     path = tmp_path / "plan.json"

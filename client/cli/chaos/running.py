@@ -24,13 +24,12 @@ from ebla.chaos.pages import VALID, VOID
 from ebla.chaos.plans import Plan, decode
 from ebla.chaos.ray.report import page, report
 from ebla.chaos.ray.run import CLIENTS, GROUPS, Request, run
-from ebla.chaos.ray.scenarios import HOSTS, scenario
+from ebla.chaos.ray.scenarios import HOSTS, HOSTS_MAX, scenario
 from ebla.cli.frame.problems import document, next_step
 from ebla.cli.frame.ui import write_json
 from ebla.show.steps import Steps
 from ebla.storage.errors import EblaError, InvalidArgument
 
-HOSTS_MAX = 8
 SCENARIO = "crashes"
 INTERRUPTED = 130
 PLAIN_WIDTH = 140  # of output that is not on a terminal
