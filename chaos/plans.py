@@ -65,7 +65,7 @@ tolerated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import Literal
@@ -158,13 +158,15 @@ def decode(data: bytes) -> Plan:
     return msgspec.json.decode(data, type=Plan)
 
 
-def check(plan: Plan, hosts: Sequence[str], points: Sequence[str] = POINTS) -> None:
+def check(
+    plan: Plan, hosts: Sequence[str], points: Sequence[str] = POINTS, catalogs: Collection[str] = CATALOGS
+) -> None:
     """Raise InvalidArgument for the first fault that cannot be carried out as it is written, with its number, its field
-    and the remedy. `hosts`: all but the master's."""
+    and the remedy. `hosts`: all but the master's. `catalogs`: the kinds of CATALOGS that the scenario expects are among these."""
     destroyed: tuple[str, ...] = ()
     for number, fault in enumerate(plan.faults):
         for field, wrong in (
-            ("kind", _no_kind(fault)),
+            ("kind", _no_kind(fault) or _unexpected(fault, catalogs)),
             ("at_s", _outside("at_s", fault.at_s, 0.0, AT_S_MAX)),
             ("for_s", _outside("for_s", fault.for_s, 0.0, FOR_S_MAX)),
             ("where", misplaced(fault, (*hosts, MASTER)) or _over_budget(fault, destroyed)),
@@ -183,6 +185,12 @@ def misplaced(fault: Fault, hosts: Sequence[str]) -> str:
     if unknown:
         return f"there is no host {', '.join(unknown)}; the hosts are {', '.join(hosts)}"
     among = [host for host in hosts if host != MASTER or _hits_master(fault)]
+    if fault.kind == "lose_host":
+        among = [host for host in hosts if host.startswith("store-")]
+        if not set(fault.where) <= set(among):
+            return (
+                f"lose_host hits a ledger store; name one of {', '.join(among) or 'a scenario that has some'}"
+            )
     least, most = _hosts_needed(fault.kind, len(among))
     if most == 0 and fault.where:
         return f"{fault.kind} hits all hosts; leave out `where`"
@@ -215,6 +223,12 @@ def _no_kind(fault: Fault) -> str:
     if fault.kind in KINDS:
         return ""
     return f"there is no fault {fault.kind!r}; there are {', '.join(KINDS)}{did_you_mean(fault.kind, KINDS)}"
+
+
+def _unexpected(fault: Fault, catalogs: Collection[str]) -> str:
+    if fault.kind not in CATALOGS or fault.kind in catalogs:
+        return ""
+    return f"the scenario does not expect {fault.kind}, so it would be a violation; `ebla chaos scenarios` shows which do"
 
 
 def _over_budget(fault: Fault, destroyed: tuple[str, ...]) -> str:

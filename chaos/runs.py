@@ -46,6 +46,7 @@ REPAIR_S_MAX = 90.0  # and until all ledgers are whole
 SKEW_S_MAX = 3600.0  # of the wall clock of a workload's client, in each direction
 STEPS_MAX = 600_000  # ten times the steps of the longest runs
 STEPS_PER_S_MAX = 10_000  # for each second of act one
+ITSELF_FAILED = "the simulation itself failed"
 
 
 class Violation(AssertionError):
@@ -115,7 +116,7 @@ class Run:
                 f"Violation: a request failed in a deployment without faults: {type(why).__name__}: {why}"
             )
         except Exception as error:
-            self.violation = f"the simulation itself failed: {type(error).__name__}: {error}"
+            self.violation = f"{ITSELF_FAILED}: {type(error).__name__}: {error}"
         return self._report()
 
     async def _acts(self) -> None:

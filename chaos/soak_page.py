@@ -63,8 +63,8 @@ def _counts(title: str, columns: tuple[str, str], counts: dict[str, int]) -> Tab
 
 def document(soak: Soak) -> dict[str, Any]:
     """The figures as plain data. `points` and `crashed`: how often each fault point was passed, and crashed a node."""
-    names = ("workers", "runs", "void", "pairs", "answered", "unknown", "failed", "different", "crashed")
-    found = {name: getattr(soak, name) for name in names} | {
+    counted = ("workers", "runs", "void", "pairs", "answered", "unknown", "failed", "different", "crashed")
+    found = {name: getattr(soak, name) for name in ("verdict", "interrupted", "asked", *counted)} | {
         "virtual_s": round(soak.virtual_s, 3),
         "seconds": round(soak.seconds, 3),
         "never": soak.never(),
@@ -80,10 +80,10 @@ def document(soak: Soak) -> dict[str, Any]:
 
 
 def write(soak: Soak, directory: Path) -> Path:
-    """Write the page, the figures as JSON, and every failing plan. Returns the page's path."""
+    """Write the page, the figures as JSON, and every plan that failed or had two histories. Returns the page's path."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / FIGURES).write_bytes(msgspec.json.format(msgspec.json.encode(document(soak)), indent=1))
-    for plan, _ in soak.failed:
+    for plan in [*soak.different, *(plan for plan, _ in soak.failed)]:
         (directory / f"{plan.scenario}-{plan.seed}.json").write_bytes(plans.encode(plan))
     page = directory / PAGE
     page.write_text(html(soak))

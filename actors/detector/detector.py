@@ -54,7 +54,10 @@ UNKNOWN = "unknown"
 ACKNOWLEDGED = "acknowledged"
 DECIDED = "its end is being recorded"
 EARLIER = "a later incarnation of this server was seen"
-NOT_ALLOWED = "an operator has suspended the server; `ebla nodes suspend --off` ends that"
+NOT_ALLOWED = (
+    "an operator has suspended the server (`ebla nodes suspend --off` ends that), or it is not on the allow list "
+    "(`ebla nodes allow-only` changes the list)"
+)
 TOO_LONG = (
     "its lease is too long for this master's grace: give all roles the same beacon_lease_s and detector"
 )

@@ -14,6 +14,7 @@ from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.journal.writer import measures as journal
 from ebla.actors.journal.writer.channel import ChannelStatus
 from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
+from ebla.actors.master.cluster.servers import gets_leases
 from ebla.actors.master.pacifica.appointer import Appointer
 from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay, writes_wait
 from ebla.actors.master.server import ActiveMaster
@@ -265,12 +266,11 @@ def _unwell(master: ActiveMaster) -> Iterator[str]:
 
 
 def _is_alive(master: ActiveMaster, voter: Peer) -> bool:
-    """Whether the voter's server has a lease, or would have one if no operator had suspended it."""
+    """Whether the voter's server has a lease, or would have one if no operator withheld it."""
     if master.appointer.detector.lease(voter.uuid):
         return True
-    return voter.address in master.catalog.suspended and master.servers.answers(
-        voter.uuid, master.world.now()
-    )
+    answers = master.servers.answers(voter.uuid, master.world.now())
+    return answers and not gets_leases(master.catalog, voter.address)
 
 
 def _unserved(master: ActiveMaster) -> int:

@@ -169,6 +169,21 @@ class SuspendReply(msgspec.Struct, frozen=True):
     servers: tuple[Suspended, ...]
 
 
+class AllowRequest(msgspec.Struct, frozen=True):
+    """`servers`: all that shall be on the allow list, each a uuid, an address or a host; () ends the list, None only asks."""
+
+    servers: tuple[str, ...] | None
+
+
+class AllowReply(msgspec.Struct, frozen=True):
+    """`allowed`: the addresses on the list, none if there is no list; `unknown`: those of them where no server is known.
+    `unlisted`: the known servers that are not on it."""
+
+    allowed: tuple[str, ...]
+    unknown: tuple[str, ...]
+    unlisted: tuple[Suspended, ...]
+
+
 class LevelRequest(msgspec.Struct, frozen=True):
     """The request to set the level of the cluster. `level`: None only asks."""
 

@@ -37,7 +37,7 @@ from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster import reports as tablet_reports
 from ebla.actors.master.cluster.assignment import Assignment, Candidate
 from ebla.actors.master.cluster.levels import Levels
-from ebla.actors.master.cluster.servers import Marks, Server, Servers, gets_new
+from ebla.actors.master.cluster.servers import Marks, Server, Servers, gets_new, is_unlisted
 from ebla.actors.master.errands.errands import Errands
 from ebla.actors.master.errands.messenger import Messenger
 from ebla.actors.master.options import MasterOptions
@@ -275,7 +275,10 @@ class ActiveMaster:
     async def list_servers(self, request: m.Empty) -> m.ListServersReply:
         catalog = self.catalog
         drained = [each for each in catalog.draining if not any(True for _ in held_at(catalog, each))]
-        marks = Marks(catalog.draining, drained, catalog.maintained, catalog.suspended)
+        known = (server.address for server in self.servers.known())
+        unlisted = [address for address in known if is_unlisted(catalog, address)]
+        suspended = [*catalog.suspended, *unlisted]
+        marks = Marks(catalog.draining, drained, catalog.maintained, suspended, unlisted)
         found = self.servers.statuses(self.world.now(), marks, self._begun)
         return m.ListServersReply(tuple(self._with_lease(status) for status in found))
 

@@ -55,7 +55,8 @@ class ServerStatus(msgspec.Struct, frozen=True):
         draining: All replicas shall leave this server.
         drained: It drains, and is a member of no tablet any more.
         maintained: It may be silent, and gets no new replicas.
-        suspended: It gets no lease.
+        suspended: It gets no lease and no new replicas, because of an operator.
+        unlisted: It is suspended because it is not on the allow list.
         disks: The space of its directory, then of each data directory that is not lost.
         lease: "alive", "ending", "ended", or "unknown" before the first beacon to this master; "" if it needs none.
         lease_number: The number of the last acknowledged beacon.
@@ -81,6 +82,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     lease: str = ""
     lease_number: int = 0
     beacon_age_s: float | None = None
+    unlisted: bool = False
 
 
 class ListServersReply(msgspec.Struct, frozen=True):

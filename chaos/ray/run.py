@@ -266,6 +266,8 @@ def _report(
         scenario=request.scenario,
         seed=plan.seed,
         hosts=hosts,
+        groups=request.groups,
+        clients=request.clients,
         duration_s=request.duration_s,
         plan=plan,
         verdict=VIOLATION if broken else VOID if empty else VALID,

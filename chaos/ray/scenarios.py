@@ -46,6 +46,7 @@ from ebla.storage.errors import InvalidArgument, did_you_mean
 from ebla.storage.schema import ROWS
 
 HOSTS = 3
+HOSTS_MAX = 8
 HOSTS_PARTED = 4  # the head is not cut off: three more hosts allow every kind of partition
 BOTH = "both"
 NO_POINTS = ("",)  # for drawn plans: fault points are passed in simulation only
@@ -212,12 +213,15 @@ def scenario(name: str) -> RayScenario:
 def simulated_twin(plan: Plan) -> simulated.Scenario:
     """The scenario in which the simulation runs a plan made for Ray: with its workloads and hosts, for as long as its faults last."""
     wanted = scenario(plan.scenario)
-    if any(host in ROLES for fault in plan.faults for host in fault.where):
+    named = [host for fault in plan.faults for host in fault.where]
+    if any(host in ROLES for host in named):
         raise InvalidArgument(
             f"the plan hits {' or '.join(ROLES)}: the one that acts at that moment, which only runs on Ray find; leave these faults out"
         )
+    if unknown := [host for host in named if _number(host) > HOSTS_MAX]:
+        raise InvalidArgument(f"there is no host {unknown[0]}: a run on Ray has {HOSTS_MAX} hosts at most")
     last_s = max((fault.at_s + fault.for_s for fault in plan.faults), default=0.0)
-    hosts = max([wanted.hosts, *(_number(host) for fault in plan.faults for host in fault.where)])
+    hosts = max([wanted.hosts, *map(_number, named)])
     shape = small(hosts=hosts, stores=hosts if wanted.logs else 0)
     return simulated.Scenario(
         plan.scenario,
@@ -225,6 +229,7 @@ def simulated_twin(plan: Plan) -> simulated.Scenario:
         wanted.workloads,
         shape,
         last_s + TAIL_S,
+        replicas=wanted.replicas,
         replication=wanted.replication_of(1),
         pause_s=TWIN_PAUSE_S,
     )

@@ -11,7 +11,14 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from ebla.actors.master.messages import LevelReply, LevelRequest, SuspendReply, SuspendRequest
+from ebla.actors.master.messages import (
+    AllowReply,
+    AllowRequest,
+    LevelReply,
+    LevelRequest,
+    SuspendReply,
+    SuspendRequest,
+)
 from ebla.chaos.checkers.refusals import Explained
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, create, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
@@ -30,7 +37,7 @@ class Levels(Operators, Workload):
     def __init__(self) -> None:
         self.problems: list[str] = []
         self._operated = False
-        self._made = 0
+        self._made = self._suspended = 0
 
     async def run(self, client: Client) -> None:
         """One of the clients is the operator; the others do nothing."""
@@ -79,5 +86,13 @@ class Levels(Operators, Workload):
         return name
 
     async def _suspend(self, client: Client) -> None:
+        """Suspend a server, or every second time allow only the others."""
         address = client.random.choice(client.stage.servers)
-        await self._mark(client, address, "suspend", SuspendRequest, SuspendReply)
+        others = tuple(each for each in client.stage.servers if each != address)
+        self._suspended += 1
+        if self._suspended % 2:
+            await self._mark(client, address, "suspend", SuspendRequest, SuspendReply)
+        else:
+            await self._mark(
+                client, address, "allow_only", lambda _, on: AllowRequest(others if on else ()), AllowReply
+            )

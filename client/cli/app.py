@@ -51,7 +51,7 @@ def _deployment(app: typer.Typer) -> None:
         metrics=metrics.metrics,
     )
     hosts = group(
-        "Nodes: the tablet servers and their hosts; maintenance, draining, decommissioning, suspending and forgetting.",
+        "Nodes: the tablet servers and their hosts; maintenance, draining, decommissioning, suspending, allowing and forgetting.",
         alone=True,
     )
     app.add_typer(hosts, name="nodes")
@@ -62,6 +62,7 @@ def _deployment(app: typer.Typer) -> None:
         decommission=decommissioning.decommission,
         maintain=draining.maintain,
         suspend=draining.suspend,
+        allow_only=draining.allow_only,
         forget=forgetting.forget,
     )
 

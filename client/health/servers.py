@@ -59,6 +59,7 @@ def judge_server(address: str, survey: v.Survey) -> v.ServerHealth:
         draining=listed.draining,
         maintained=listed.maintained,
         suspended=listed.suspended,
+        unlisted=listed.unlisted,
     )
 
 

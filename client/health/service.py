@@ -47,7 +47,7 @@ def lost_service(
     if not pacifica and len(voting) <= len(voters) // 2:
         return v.UNREADABLE, f"{run}, no majority"
     if leader is None and pacifica:
-        suspended = [host_of(each.address) for each in replicas if each.uuid in voting and each.suspended]
+        suspended = [each for each in replicas if each.uuid in voting and each.suspended]
         if suspended and len(suspended) == len(voting):
             return v.UNREADABLE, f"no voter may lead, {run}: {suspension_of(suspended)}"
         return v.UNREADABLE, f"no primary leads it, {run}"
@@ -79,10 +79,16 @@ def _unreadable(primary: ReplicaReport, state: ServerState) -> str | None:
     return None
 
 
-def suspension_of(hosts: Sequence[str]) -> str:
-    """That servers lead nothing because an operator has suspended them, and the remedy."""
-    word = "is" if len(hosts) == 1 else "are"
-    return f"{', '.join(hosts)} {word} suspended; `ebla nodes suspend HOST --off` ends that"
+def suspension_of(suspended: Sequence[v.ReplicaHealth]) -> str:
+    """That servers lead nothing because of an operator, and the remedy."""
+    found: list[str] = []
+    for unlisted, remedy in (
+        (False, "suspended; `ebla nodes suspend HOST --off` ends that"),
+        (True, "not on the allow list; `ebla nodes allow-only` changes it"),
+    ):
+        hosts = [host_of(each.address) for each in suspended if each.unlisted == unlisted]
+        found += [f"{', '.join(hosts)} {'is' if len(hosts) == 1 else 'are'} {remedy}"] if hosts else []
+    return "; ".join(found)
 
 
 def needs_lease(state: ServerState) -> bool:

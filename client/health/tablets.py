@@ -83,7 +83,7 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
     addresses = {*survey.slots, *(server.address for server in survey.servers), *survey.states}
     servers = tuple(judge_server(address, survey) for address in sorted(addresses))
     reports = _reports(survey)
-    marks = {each.address: (each.draining, each.maintained, each.suspended) for each in survey.servers}
+    marks = {each.address: {name: getattr(each, name) for name in MARKS} for each in survey.servers}
     tablets: list[v.TabletHealth] = []
     tables: list[v.TableHealth] = []
     for info in sorted(survey.tables, key=lambda table: table.name):
@@ -152,7 +152,8 @@ def _table(info: TableInfo, tablets: list[v.TabletHealth]) -> v.TableHealth:
 
 
 Reports = Mapping[str, Mapping[str, "ReplicaReport"]]
-Marks = tuple[bool, bool, bool]
+Marks = Mapping[str, bool]
+MARKS = ("draining", "maintained", "suspended", "unlisted")
 
 
 def _reports(survey: v.Survey) -> Reports:
@@ -187,7 +188,7 @@ def _judge_tablet(
         _as_member(
             _replica(place.uuid, place.address, *statuses[place.uuid], views.get(place.uuid), commit_index),
             chief,
-            *marks.get(place.address, (False, False, False)),
+            marks.get(place.address, {}),
         )
         for place in sorted(location.replicas, key=lambda place: place.address)
     )
@@ -293,11 +294,8 @@ def _replica(
     )
 
 
-def _as_member(
-    replica: v.ReplicaHealth, chief: ReplicaReport | None, draining: bool, maintained: bool, suspended: bool
-) -> v.ReplicaHealth:
+def _as_member(replica: v.ReplicaHealth, chief: ReplicaReport | None, marks: Marks) -> v.ReplicaHealth:
     """The replica with the leader's report of it, and the marks of its server."""
-    marks = {"draining": draining, "maintained": maintained, "suspended": suspended}
     replica = msgspec.structs.replace(replica, **marks)
     peer = None if chief is None else chief.configuration.peer(replica.uuid)
     if chief is None or peer is None:

@@ -175,7 +175,7 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     """`leader` and `members` are those that this replica reports (uuids); `lag` counts committed entries that it has not applied.
     Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or non-voter;
     `replace`: it leaves as soon as another has caught up; `health`: the leader's report of it (healthy, unknown, silent,
-    failed, lost). `draining`, `maintained`, `suspended`: the marks of operators on its server. From `tiers` on: of its
+    failed, lost). `draining`, `maintained`, `suspended`, `unlisted`: the marks of operators on its server. From `tiers` on: of its
     sorted runs, None if its rows are no columns (RunsReport)."""
 
     uuid: str
@@ -201,6 +201,7 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     draining: bool = False
     maintained: bool = False
     suspended: bool = False
+    unlisted: bool = False
     tiers: int | None = None
     runs: int | None = None
     blocks: int | None = None
@@ -270,6 +271,7 @@ class ServerHealth(msgspec.Struct, frozen=True):
     set_aside: str = ""
     maintained: bool = False
     suspended: bool = False
+    unlisted: bool = False
     free_bytes: int | None = None
     low: str = ""
 

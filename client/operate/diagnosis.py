@@ -239,10 +239,10 @@ def _by_itself(evidence: TabletEvidence, health: v.TabletHealth, voters: Sequenc
     leases = _leases(evidence, [each for each in voters if not each.runs])
     if health.status == v.DEAD:
         return [_when_dead(away), *leases]
-    suspended = [each.uuid for each in health.replicas if each.suspended]
-    if health.status == v.UNREADABLE and all(each.uuid in suspended for each in voters if each.runs):
-        hosts = [host_of(each.address) for each in voters if each.runs]
-        return [f"nothing: {suspension_of(hosts)}", *leases]
+    running = [each.uuid for each in voters if each.runs]
+    suspended = [each for each in health.replicas if each.suspended and each.uuid in running]
+    if health.status == v.UNREADABLE and 0 < len(running) == len(suspended):
+        return [f"nothing: {suspension_of(suspended)}", *leases]
     if health.status in (v.UNREADABLE, v.UNWRITABLE):
         waits = f"{' or '.join(away)} returns, or a" if away else "a"
         return [

@@ -104,6 +104,9 @@ WRONG = [
     (Fault(1.0, "crash", ("host-1",), amount=1.0), "amount", "crash takes no amount; leave it out"),
     (Fault(1.0, "crash", ("host-1",), point=POINTS[-1]), "point", "crash takes no fault point"),
     (Fault(1.0, "crash_point", ("host-1",)), "point", "there is no fault point ''; name one of "),
+    (Fault(1.0, "lose_host", ("host-1",)), "where", "hits a ledger store; name one of a scenario that has"),
+    (Fault(1.0, "old_catalog"), "kind", "the scenario does not expect old_catalog"),
+    (Fault(1.0, "accept_catalog"), "kind", "the scenario does not expect accept_catalog"),
     (
         Fault(1.0, "crash_point", ("host-1",), point="tablet.log.before_comit"),
         "point",
@@ -122,7 +125,7 @@ def test_an_impossible_fault_is_refused_with_its_number_and_the_remedy(
     fault: Fault, field: str, why: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        plans.check(Plan("calm", 0, (CRASH, fault)), HOSTS)
+        plans.check(Plan("calm", 0, (CRASH, fault)), HOSTS, catalogs=())
     assert why in str(refused.value)
     assert str(refused.value).endswith(f"at `$.faults[1].{field}`")
 
@@ -137,6 +140,28 @@ def test_a_plan_may_destroy_data_of_one_host_only() -> None:
     elsewhere = msgspec.structs.replace(lost, where=("host-2",))
     with pytest.raises(InvalidArgument, match=r"name host-1 here, too - at `\$\.faults\[2\]\.where`"):
         plans.check(Plan("disks", 0, (rot, CRASH, elsewhere)), HOSTS)
+
+
+def test_a_fault_that_only_some_scenarios_expect_is_accepted_in_those() -> None:
+    for name, fault in (
+        ("restores", Fault(1.0, "old_catalog")),
+        ("repairs", Fault(1.0, "lose_host", ("store-1",))),
+    ):
+        wanted = scenario(name)
+        plans.check(Plan(name, 0, (fault,)), wanted.host_names(), wanted.points, wanted.mix)
+    with pytest.raises(InvalidArgument, match="name one of store-1 - at"):
+        plans.check(Plan("repairs", 0, (Fault(1.0, "lose_host", ("host-1",)),)), ("host-1", "store-1"))
+
+
+def test_a_host_that_no_run_on_ray_can_have_is_refused_before_the_simulation_has_as_many() -> None:
+    plan = Plan("crashes", 0, (Fault(2.0, "crash", ("host-9",)),), plans.RAY)
+    with pytest.raises(InvalidArgument, match="there is no host host-9: a run on Ray has 8 hosts at most"):
+        scenario_of(plan)
+
+
+def test_the_simulated_tables_of_a_plan_for_ray_have_as_many_replicas() -> None:
+    plan = ray.plan_of("five", 0, tuple(f"host-{number}" for number in range(1, 6)), 60.0)
+    assert scenario_of(plan).replicas == ray.scenario("five").replicas == 5
 
 
 def test_a_bad_plan_for_ray_is_refused_before_the_start(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ def report(verdict: str, *reasons: str) -> RunReport:
         scenario="crashes",
         seed=7,
         hosts=3,
+        groups=2,
+        clients=2,
         duration_s=10.0,
         plan=Plan("crashes", 7, FAULTS),
         verdict=verdict,

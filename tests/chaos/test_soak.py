@@ -16,7 +16,9 @@ import pytest
 
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, NAMESPACE_POINTS, POINTS
 from ebla.chaos import soak
+from ebla.chaos.defects.defect import Defect
 from ebla.chaos.defects.planted import DEFECTS
+from ebla.chaos.pages import VIOLATION, VOID
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.runs import Report
 from ebla.chaos.scenarios.scenarios import SCENARIOS
@@ -27,16 +29,16 @@ NAMES = (*SCENARIOS, *(f"scenario-{number}" for number in range(2 * PAIRS_EVERY)
 
 
 class Worker:
-    """A pool of one worker that answers at once, with a report of this digest."""
+    """A pool of one worker that answers at once, with a report of this digest and violation."""
 
-    def __init__(self, digest: str) -> None:
-        self.digest = digest
+    def __init__(self, digest: str, violation: str = "") -> None:
+        self.digest, self.violation = digest, violation
         self.made: Counter[Plan] = Counter()
 
     def submit(self, work: Callable[[Task], Report], task: Task) -> Future[Report]:
         self.made[task.plan] += 1
         future: Future[Report] = Future()
-        future.set_result(report(task.plan, digest=self.digest))
+        future.set_result(report(task.plan, self.violation, self.digest))
         return future
 
 
@@ -95,6 +97,46 @@ def test_two_histories_of_one_seed_are_reported() -> None:
     total = soaked(tasks, Worker("a"), Worker("b"))
     assert {plan.scenario for plan in total.different} == {"calm", "bank"}
     assert len(total.different) == total.pairs
+
+
+def test_a_violation_in_the_second_of_two_runs_only_is_a_failure_and_a_difference() -> None:
+    plan, total, shown = Plan("calm", 7, ()), Soak(), []
+    workers = cast(list[ProcessPoolExecutor], [Worker("a"), Worker("a", "Violation: lost")])
+    shown = [(each.seed, made.violation) for each, made in soak.runs([Task(plan)], workers, total)]
+    assert shown == [(7, ""), (7, "Violation: lost")]
+    assert (total.failed, total.different) == ([(plan, "Violation: lost")], [plan])
+    assert (total.runs, total.verdict) == (1, VIOLATION)
+
+
+def test_the_end_of_a_worker_ends_the_soak_which_is_then_no_pass() -> None:
+    total = Soak(asked=12)
+    with soak.workers(1) as (pool,):
+        process = pool.submit(os.getpid).result()
+        under_way = pool.submit(time.sleep, 30)
+        os.kill(process, signal.SIGKILL)
+        assert isinstance(under_way.exception(), BrokenProcessPool)
+        assert list(soak.runs(asked(("calm",), 12), [pool], total)) == []
+    assert (
+        "a worker process ended by itself" in total.interrupted and "after 0 of 12 runs" in total.voids()[0]
+    )
+
+
+class Dying(Worker):
+    """It ends in the middle of its second run, and with it those that wait."""
+
+    def submit(self, work: Callable[[Task], Report], task: Task) -> Future[Report]:
+        future = super().submit(work, task)
+        if self.made.total() > 1:
+            future = Future()
+            future.set_exception(BrokenProcessPool())
+        return future
+
+
+def test_the_run_in_which_a_worker_ended_is_named_and_the_others_count() -> None:
+    total = Soak(asked=12)
+    made = list(soak.runs(asked(("calm",), 12), cast(list[ProcessPoolExecutor], [Dying("a")]), total))
+    assert (len(made), total.runs, total.verdict) == (total.runs, total.runs, VOID)
+    assert "ended by itself during calm seed 1, perhaps" in total.voids()[0]
 
 
 def test_one_worker_compares_nothing() -> None:
@@ -192,6 +234,19 @@ def test_a_hunt_tries_the_given_number_of_seeds() -> None:
     for seeds in (1000, None):
         list(soak.hunts([wanted], [cast(ProcessPoolExecutor, Hunter())], seeds))
     assert asked_for == [1000, wanted.seeds_max]
+
+
+def test_a_defect_that_no_longer_fits_the_code_is_not_found() -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise AttributeError("no_such_attribute")
+
+    (where, what, _), *_ = DEFECTS["no-lease"].swaps()
+    DEFECTS["renamed"] = Defect("renamed", "", "registers", 9, lambda: [(where, what, broken)])
+    try:
+        hunt = soak.hunt(DEFECTS["renamed"], range(9))
+    finally:
+        del DEFECTS["renamed"]
+    assert hunt.seed is None and "AttributeError" in hunt.violation
 
 
 def test_a_kind_of_fault_that_never_had_an_effect_is_named() -> None:

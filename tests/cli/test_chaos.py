@@ -163,8 +163,42 @@ def test_ctrl_c_and_sigterm_keep_the_report_of_the_runs_so_far(
     monkeypatch.setattr(soak, "workers", lambda count: nullcontext([]))
     monkeypatch.setattr(soak, "runs", runs)
     done = run("simulate -s chains -n 20 --workers 1 --keep", str(tmp_path), status=status)
-    assert json.loads((tmp_path / "soak.json").read_text())["runs"] == 1
+    document = json.loads((tmp_path / "soak.json").read_text())
+    told = [document[name] for name in ("runs", "asked", "verdict", "interrupted")]
+    assert told == [1, 20, "void", "it was interrupted"]
+    page = (tmp_path / "soak.html").read_text()
+    assert "it was interrupted, after 1 of 20 runs" in page and "all held" not in page
     assert str(tmp_path / "soak.html") in done.err.replace("\n", "")
+
+
+def test_a_defect_of_the_tool_keeps_the_report_of_the_runs_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(tasks: Iterator[soak.Task], pools: object, report: soak.Soak) -> Iterator[object]:
+        report.runs += 1
+        yield from ()
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(soak, "workers", lambda count: nullcontext([]))
+    monkeypatch.setattr(soak, "runs", runs)
+    with pytest.raises(ValueError, match="a defect"):
+        run("simulate -s chains -n 20 --workers 1 --keep", str(tmp_path))
+    assert json.loads((tmp_path / "soak.json").read_text())["interrupted"] == "it ended in ValueError"
+
+
+def test_the_seed_with_two_histories_is_named_and_its_plan_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(tasks: Iterator[soak.Task], pools: object, report: soak.Soak) -> Iterator[object]:
+        report.runs += 1
+        report.different.append(next(iter(tasks)).plan)
+        yield from ()
+
+    monkeypatch.setattr(soak, "workers", lambda count: nullcontext([]))
+    monkeypatch.setattr(soak, "runs", runs)
+    done = run("simulate -s chains -n 1 --first 7 --workers 1 --keep", str(tmp_path), status=1)
+    assert "chains seed 7 had two histories" in done.err
+    assert (tmp_path / "chains-7.json").exists()
 
 
 @pytest.mark.parametrize("name", [next(name for name, each in DEFECTS.items() if each.faults), FOUND.name])
@@ -224,6 +258,18 @@ def test_a_plan_for_ray_runs_in_the_simulation(tmp_path: Path) -> None:
     unknown = plans.Plan("earthquakes", 3, plan.faults)
     path.write_bytes(plans.encode(unknown))
     run("replay --plan", str(path), status=2).require(2, "there is no scenario 'earthquakes'")
+
+
+def test_a_plan_that_was_drawn_for_ray_from_a_simulated_scenario_runs_in_the_simulation(
+    tmp_path: Path,
+) -> None:
+    """A crash at a fault point is drawn for Ray without a point, and skipped there."""
+    path = tmp_path / "plan.json"
+    hosts = tuple(f"host-{number}" for number in range(1, 1 + real.scenario("churn").hosts))
+    drawn = real.plan_of("churn", 0, hosts, 60.0)
+    points = tuple(fault for fault in drawn.faults if fault.kind == "crash_point")[:1]
+    path.write_bytes(plans.encode(msgspec.structs.replace(drawn, faults=points)))
+    assert run("replay --plan", str(path), "--json").json["begun"] == {"crash_point": 1}
 
 
 def test_a_run_without_operations_is_not_a_pass(tmp_path: Path) -> None:

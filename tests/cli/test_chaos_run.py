@@ -17,6 +17,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from ebla.actors.errors import NotDelivered
 from ebla.chaos.pages import STYLE, VALID, VIOLATION, VOID
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.faults import probes
@@ -40,6 +41,8 @@ REPORT = report.RunReport(
     scenario="crashes",
     seed=7,
     hosts=3,
+    groups=4,
+    clients=1,
     duration_s=10.0,
     plan=Plan("crashes", 7, (HIT,)),
     verdict=VALID,
@@ -75,9 +78,11 @@ def test_the_report_page_has_its_style_the_skipped_faults_and_the_command_to_rep
         "the verdict says nothing about them",
         "no such tool: [simulated] disks",
         "at 3.0 s for 1.8 s",
-        "--plan results/plan.json --duration 10 --hosts 3",
+        "--plan results/plan.json --duration 10 --hosts 3 --groups 4 --clients 1",
     ):
         assert said in html, said
+    elsewhere = page.html(msgspec.structs.replace(REPORT, results="my results"), b"")
+    assert "--plan &#39;my results/plan.json&#39; --duration" in elsewhere
     console = Console(width=140, record=True, file=io.StringIO())
     console.print(report.view(REPORT))
     assert "skipped rot: no such tool: [simulated] disks" in console.export_text()
@@ -106,6 +111,53 @@ def test_one_ctrl_c_interrupts_a_run_and_everything_is_removed(
     assert not made[0].exists()
     assert "interrupted; everything was ended" in capfd.readouterr().err
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        (signal.SIGINT, 130, "interrupted; everything was ended"),
+        (signal.SIGTERM, 143, "interrupted; everything was ended"),
+        (
+            NotDelivered("there is no role", address="master/0"),
+            2,
+            "ended before it was judged: there is no role",
+        ),
+        (FileNotFoundError(2, "No such file", "/x"), 2, "ended before it was judged: No such file: /x"),
+    ],
+)
+def test_the_results_of_a_run_that_is_not_judged_are_kept_and_named(
+    end: signal.Signals | Exception,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    made: list[Path] = []
+
+    def ended(request: Request, *_: object) -> report.RunReport:
+        made.append(request.results)
+        (request.directory / "data").mkdir()
+        request.results.mkdir()
+        (request.results / "registers-1.jsonl").write_text("")
+        (request.results / "plan.json").write_text("{}")
+        if isinstance(end, Exception):
+            raise end
+        signal.raise_signal(end)
+        raise AssertionError("the signal was ignored")
+
+    monkeypatch.setattr(command, "run", ended)
+    assert main(Options()) == status
+    printed = "".join(capfd.readouterr().err.split("\n"))
+    done = invoke("chaos", "run", "--json")
+    try:
+        assert said in printed and str(made[0]) in printed
+        assert (done.status, done.json["error"]["exit_status"]) == (status, status)
+        assert str(made[1]) in (done.json.get("results") or done.err)
+        assert [path.name for each in made for path in each.parent.iterdir()] == ["results"] * 2
+    finally:
+        for each in made:
+            shutil.rmtree(each.parent)
 
 
 @pytest.mark.parametrize("verdict", [VALID, VIOLATION, VOID])

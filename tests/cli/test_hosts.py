@@ -294,6 +294,51 @@ def test_a_host_is_suspended_and_gets_leases_again(toys: Toys) -> None:
     toys("nodes suspend z").require(1, "there is no server 'z'; there are tablet-server/a")
 
 
+async def only_a_c_d(stage: RepairStage) -> None:
+    request = master.AllowRequest(("a", "c", "d", "e"))
+    await told(stage, "allow_only", request, master.AllowReply)
+
+
+def test_only_the_hosts_on_the_list_are_allowed_until_the_list_ends(toys: Toys) -> None:
+    def allowed(stage: RepairStage) -> list[str]:
+        return [*stage.master.catalog.allowed]
+
+    assert toys("nodes allow-only").lines == ["every host is allowed"]
+    lines = [
+        "only a, c, d, e are allowed, until `--off`",
+        "  e has no known server",
+        "  b is not allowed: it gets no leases and no new replicas",
+    ]
+    done = toys("nodes allow-only a c d e", after=allowed)
+    assert (done.status, done.lines, len(done.seen)) == (0, lines, 4)
+    assert toys("nodes allow-only", prepare=only_a_c_d).lines == lines
+    document = toys("nodes allow-only --json", prepare=only_a_c_d).json
+    assert document["unlisted"] == [{"address": SERVER, "suspended": True, "primaries": 0}]
+    back = toys("nodes allow-only --off", prepare=only_a_c_d, after=allowed)
+    assert (back.lines, back.seen) == (["every host is allowed"], [])
+    toys("nodes allow-only a --off").require(2, "takes no hosts")
+    toys("nodes allow-only z").require(1, "there is no server 'z'; there are tablet-server/a")
+
+
+def test_a_host_that_is_not_allowed_is_shown_with_the_command_that_changes_the_list(toys: Toys) -> None:
+    warning = "list gets no leases and no new replicas; `ebla nodes allow-only` changes the list: b"
+    for command in ("nodes", "check"):
+        assert warning in " ".join(toys(command, prepare=only_a_c_d).text.split())
+    shown = toys("nodes", prepare=only_a_c_d)
+    assert [row.split()[0] for row in shown.lines if row.endswith("not allowed")] == ["b"]
+    nodes = toys("nodes --json", prepare=only_a_c_d).json["nodes"]
+    assert [each["host"] for each in nodes if each["unlisted"]] == ["b"]
+
+
+def test_a_host_that_is_not_allowed_takes_no_replica_from_an_operator(toys: Toys) -> None:
+    async def without_spare(stage: RepairStage) -> None:
+        hosts = (host for host in "abcd" if host != toys.spare)
+        await told(stage, "allow_only", master.AllowRequest(tuple(hosts)), master.AllowReply)
+
+    added = toys(f"tablet add-replica {toys.tablet} {toys.spare}", prepare=without_spare)
+    added.require(2, "not on the allow list and gets nothing new")
+
+
 WHY = "because an operator set the level freezed; `ebla level steady` ends it"
 
 

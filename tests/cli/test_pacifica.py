@@ -175,6 +175,24 @@ async def all_suspended(stage: Stage) -> None:
     await seconds_after(stage, 20.0)
 
 
+async def none_allowed(stage: Stage) -> None:
+    await settled(stage)
+    network, asked = stage.db._client.world.network, master.AllowRequest((HOSTS[0],))
+    await network.call("master/0", "allow_only", asked, master.AllowReply, 5.0)
+    suspended = master.SuspendRequest(HOSTS[0], True)
+    await network.call("master/0", "suspend", suspended, master.SuspendReply, 5.0)
+    await seconds_after(stage, 20.0)
+
+
+def test_a_tablet_whose_servers_are_not_allowed_names_the_command_that_ends_that(ebla: Cli) -> None:
+    remedy = (
+        "host-a is suspended; `ebla nodes suspend HOST --off` ends that; "
+        "host-b, host-c are not on the allow list; `ebla nodes allow-only` changes it"
+    )
+    assert remedy in " ".join(ebla("check", prepare=none_allowed).text.split())
+    assert f"nothing: {remedy}" in " ".join(ebla("tablet diagnose", prepare=none_allowed).text.split())
+
+
 def test_a_tablet_whose_servers_are_all_suspended_names_the_command_that_ends_that(ebla: Cli) -> None:
     remedy = "suspended; `ebla nodes suspend HOST --off` ends that"
     assert remedy in " ".join(ebla("check", prepare=all_suspended).text.split())

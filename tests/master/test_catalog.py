@@ -84,6 +84,7 @@ def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replac
     [
         (e.ServerMaintained("tablet-server/a", True), ["maintained"]),
         (e.ServerSuspended("tablet-server/a", True), ["suspended"]),
+        (e.ServerAllowed("tablet-server/a", True), ["allowed"]),
         (e.LevelSet(FREEZED, 7), ["level", "level_us"]),
     ],
     ids=lambda value: type(value).__name__,
@@ -158,6 +159,7 @@ NOTICES = [
     (e.ServerDraining, "draining"),
     (e.ServerMaintained, "maintained"),
     (e.ServerSuspended, "suspended"),
+    (e.ServerAllowed, "allowed"),
 ]
 
 

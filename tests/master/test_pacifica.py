@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ebla.actors import messages as m
 from ebla.actors.errors import Unavailable
-from ebla.actors.master.messages import SuspendReply, SuspendRequest
 from ebla.actors.messages.appointments import Appointments, ConfigurationsRequest, Requested
 from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import Configuration
@@ -321,49 +320,6 @@ async def test_a_request_that_skips_a_ballot_ends_the_master(stage: PacificaStag
     with pytest.raises(OldCopy, match="older copy of the catalog, bring back the newest"):
         await stage.server(stage.primary(tablet)).ask((tablet, skipped))
     await stage.until(lambda: not stage.cluster.alive(MASTER))
-
-
-@staged(play)
-async def test_a_suspended_server_gets_no_lease_and_leads_nothing(stage: PacificaStage) -> None:
-    tablets = await stage.opened(buckets=6)
-
-    async def suspend(on: bool | None = True) -> SuspendReply:
-        return await stage.persist(lambda: stage.ask("suspend", SuspendRequest("a", on), SuspendReply))
-
-    (first,) = (await suspend()).servers
-    assert (first.address, first.suspended, first.primaries) == ("tablet-server/a", True, 2)
-    assert (await suspend()).servers[0].suspended, "it can be repeated"
-    await stage.until(lambda: all(stage.primary(tablet) != "a" for tablet in tablets))
-    assert not stage.server("a").lease.holds(
-        stage.server("a").world.clock.monotonic(), stage.server("a").lease.number
-    )
-    await stage.cluster.restart(MASTER)
-    await asyncio.sleep(2 * TIMES_S)
-    assert all(stage.serving(tablet) == [stage.primary(tablet)] != ["a"] for tablet in tablets)
-    listed = await stage.servers()
-    assert [each.host for each in listed if each.suspended] == ["a"]
-    with pytest.raises(Unavailable, match="has 2 live hosts"):
-        await stage.create("more")
-    assert not (await suspend(False)).servers[0].suspended
-    toy = stage.server("a")
-    await stage.until(lambda: toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number))
-    await stage.tablets("more", replication="pacifica")
-
-
-@staged(play)
-async def test_a_new_master_gives_a_suspended_server_no_lease_before_its_first_heartbeat(
-    stage: PacificaStage,
-) -> None:
-    await stage.opened()
-    await stage.persist(lambda: stage.ask("suspend", SuspendRequest("a", True), SuspendReply))
-    toy = stage.server("a")
-    await stage.until(lambda: not toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number))
-    for host in "abc":
-        stage.scripts[host].no_heartbeats = True
-    await stage.cluster.restart(MASTER)
-    await asyncio.sleep(2 * TIMES_S)
-    assert not toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number)
-    assert stage.appointer.acknowledged and stage.appointer.refused, "the other servers have leases"
 
 
 @staged(play)

@@ -68,6 +68,7 @@ class Catalog:
         self.draining: dict[str, None] = {}  # addresses of servers
         self.maintained: dict[str, None] = {}  # addresses of servers
         self.suspended: dict[str, None] = {}  # addresses of servers that get no lease
+        self.allowed: dict[str, None] = {}  # if there are any: addresses of the servers that may get leases
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
         self.incarnations: dict[str, RecordedInstance] = {}  # the last of each server with a lease
         self.doubted: dict[str, None] = {}  # PacificA tablets whose last configuration may be missing here
@@ -79,7 +80,7 @@ class Catalog:
 
     def __len__(self) -> int:
         """Return the number of records that a checkpoint would have."""
-        marks = sum(map(len, (self.draining, self.maintained, self.suspended)))
+        marks = sum(map(len, (self.draining, self.maintained, self.suspended, self.allowed)))
         marks += len(self.forgotten) + len(self.incarnations) + len(self.doubted)
         return len(self.tables) + len(self.tablets) + len(self.requests) + marks + len(self.namespace)
 
@@ -119,6 +120,7 @@ class Catalog:
             self.level_us,
             tuple(self.suspended),
             tuple(self.doubted),
+            tuple(self.allowed),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -137,9 +139,8 @@ class Catalog:
         for record in image.tablets:
             self._add(record)
         self.requests = dict(image.requests)
-        self.draining = dict.fromkeys(image.draining)
-        self.maintained = dict.fromkeys(image.maintained)
-        self.suspended = dict.fromkeys(image.suspended)
+        marks = image.draining, image.maintained, image.suspended, image.allowed
+        self.draining, self.maintained, self.suspended, self.allowed = map(dict.fromkeys, marks)
         self.forgotten = dict(image.forgotten)
         if image.namespace is not None:
             self.namespace.load(image.namespace)
@@ -210,10 +211,7 @@ class Catalog:
     def _configuration_forced(self, edit: e.ConfigurationForced) -> None:
         record, made = self._expect(edit.tablet, RUNNING), edit.configuration
         before = record.appointed
-        assert before is not None and made.unsafe > before.unsafe and made.index > before.index, (
-            before,
-            made,
-        )
+        assert before is not None and made.unsafe > before.unsafe and made.index > before.index, edit
         assert [peer.uuid for peer in made.voters()] == [made.primary], ("a survivor leads alone", edit)
         self._reconfigure(edit.tablet, made)
         record = self.tablets[edit.tablet]
@@ -414,7 +412,7 @@ class Catalog:
         self.namespace.check()
 
 
-def _mark(marked: dict[str, None], edit: e.ServerDraining | e.ServerMaintained | e.ServerSuspended) -> None:
+def _mark(marked: dict[str, None], edit: e.Mark) -> None:
     assert edit.on != (edit.address in marked), edit
     if edit.on:
         marked[edit.address] = None
@@ -435,6 +433,7 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.ServerDraining: lambda catalog, edit: _mark(catalog.draining, edit),
     e.ServerMaintained: lambda catalog, edit: _mark(catalog.maintained, edit),
     e.ServerSuspended: lambda catalog, edit: _mark(catalog.suspended, edit),
+    e.ServerAllowed: lambda catalog, edit: _mark(catalog.allowed, edit),
     e.ServerForgotten: Catalog._server_forgotten,
     e.LevelSet: Catalog._level_set,
     e.TableDropped: Catalog._table_dropped,

@@ -133,6 +133,17 @@ class ServerSuspended(msgspec.Struct, frozen=True, tag="server_suspended"):
     on: bool
 
 
+class ServerAllowed(msgspec.Struct, frozen=True, tag="server_allowed"):
+    """`on`: the server at `address`, also a later one there, is on the allow list. If there is a list, all others are as if
+    suspended."""
+
+    address: str
+    on: bool
+
+
+Mark = ServerDraining | ServerMaintained | ServerSuspended | ServerAllowed
+
+
 class ServerForgotten(msgspec.Struct, frozen=True, tag="server_forgotten"):
     """The servers `uuids`, all that were ever known at `address`, are gone for good.
 
@@ -252,6 +263,7 @@ Edit = (
     | ServerDraining
     | ServerMaintained
     | ServerSuspended
+    | ServerAllowed
     | ServerForgotten
     | LevelSet
     | TableDropped

@@ -106,6 +106,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     level_us: int = 0
     suspended: tuple[str, ...] = ()
     doubted: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
 
 encode_image = msgspec.msgpack.Encoder().encode

@@ -63,12 +63,14 @@ class Server:
 
 
 class Marks(NamedTuple):
-    """The marks of operators, by address. `drained`: draining servers without members."""
+    """The marks of operators, by address. `drained`: draining servers without members. `unlisted`: known, and not on the allow list;
+    they are `suspended`, too."""
 
     draining: Collection[str] = ()
     drained: Collection[str] = ()
     maintained: Collection[str] = ()
     suspended: Collection[str] = ()
+    unlisted: Collection[str] = ()
 
     def addresses(self) -> dict[str, None]:
         return dict.fromkeys([*self.draining, *self.maintained, *self.suspended])
@@ -82,7 +84,18 @@ UNMARKED = Marks()
 
 def gets_new(catalog: Catalog, address: str) -> bool:
     """Whether no operator's mark keeps new replicas from the address."""
-    return not any(address in marked for marked in (catalog.draining, catalog.maintained, catalog.suspended))
+    return gets_leases(catalog, address) and not (
+        address in catalog.draining or address in catalog.maintained
+    )
+
+
+def gets_leases(catalog: Catalog, address: str) -> bool:
+    """Whether no operator has suspended the server at the address, and it is on the allow list if there is one."""
+    return address not in catalog.suspended and not is_unlisted(catalog, address)
+
+
+def is_unlisted(catalog: Catalog, address: str) -> bool:
+    return bool(catalog.allowed) and address not in catalog.allowed
 
 
 class Servers:

@@ -21,7 +21,7 @@ from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import ConfigurationsAppointed, Edit
 from ebla.actors.master.catalog.scribe import RETRY_AFTER_S, Scribe
 from ebla.actors.master.cluster.reports import Views
-from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.cluster.servers import Servers, gets_leases
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.pacifica.orders import Orders
 from ebla.actors.master.pacifica.planner import Plan, Planner
@@ -95,12 +95,12 @@ class Appointer:
         return self._options.detector.grace_s
 
     def _may_have_leases(self, uuid: str) -> bool:
-        """Whether no operator has suspended the server. A new master knows its address from the catalog, before a heartbeat comes."""
-        suspended = self._catalog.suspended
-        if not suspended:
+        """Whether no operator withholds leases from the server. A new master knows its address from the catalog, before a heartbeat comes."""
+        if not (self._catalog.suspended or self._catalog.allowed):
             return True
         server = self._servers.get(uuid)
-        return not (self.planner.addresses(uuid) if server is None else {server.address}) & suspended.keys()
+        addresses = sorted(self.planner.addresses(uuid)) if server is None else [server.address]
+        return all(gets_leases(self._catalog, address) for address in addresses)
 
     def close(self) -> None:
         """Refuse the requests that wait: the term has ended."""

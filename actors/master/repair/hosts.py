@@ -1,4 +1,4 @@
-"""Requests of operators about servers: to drain, to maintain, to suspend or to forget one. Each is one edit.
+"""Requests of operators about servers: to drain, to maintain, to suspend or to forget one, or to allow only some. Each is one edit.
 
 The master's rules do the rest, also on a later active master. A request may be repeated at any time.
 """
@@ -12,6 +12,8 @@ from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import (
     Edit,
+    Mark,
+    ServerAllowed,
     ServerDraining,
     ServerForgotten,
     ServerMaintained,
@@ -20,8 +22,10 @@ from ebla.actors.master.catalog.edits import (
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster.levels import Levels
 from ebla.actors.master.cluster.reports import Views
-from ebla.actors.master.cluster.servers import Server, Servers, gets_new
+from ebla.actors.master.cluster.servers import Server, Servers, is_unlisted
 from ebla.actors.master.messages import (
+    AllowReply,
+    AllowRequest,
     Drained,
     DrainReply,
     DrainRequest,
@@ -108,6 +112,36 @@ class Hosts:
             tuple(Suspended(each, each in suspended, self._primaries(each)) for each in addresses)
         )
 
+    @rpc
+    async def allow_only(self, request: AllowRequest) -> AllowReply:
+        """Allow the named servers and no others, durably; or all again. Those that are not on the list are as if suspended."""
+        allowed, known = self._catalog.allowed, [server.address for server in self._servers.known()]
+        wanted = None if request.servers is None else self._listed(request.servers)
+
+        def decide() -> Sequence[Edit]:
+            ended = [ServerAllowed(each, False) for each in allowed if each not in (wanted or ())]
+            new = [ServerAllowed(each, True) for each in wanted or () if each not in allowed]
+            return [] if wanted is None else [*ended, *new]
+
+        if decide():
+            await self._scribe.change("suspend", decide, self._wake)
+        unlisted = [each for each in known if is_unlisted(self._catalog, each)]
+        return AllowReply(
+            tuple(allowed),
+            tuple(each for each in allowed if each not in known),
+            tuple(Suspended(each, True, self._primaries(each)) for each in unlisted),
+        )
+
+    def _listed(self, names: Sequence[str]) -> list[str]:
+        """List the addresses of the named servers. One that is not known is taken for a host that will join; a list without
+        any that is known is a mistake."""
+        found = {name: self._addresses(name) for name in names}
+        new = [name for name in found if not found[name]]
+        if new and (len(new) == len(found) or self._world.now() < self._repairs.begins_at):
+            raise self.unknown(", ".join(new))
+        joins = [f"tablet-server/{name.rpartition('/')[2]}" for name in new]
+        return list(dict.fromkeys([*(each for known in found.values() for each in known), *joins]))
+
     def _primaries(self, address: str) -> int:
         known = [record.appointed for record in held_at(self._catalog, address)]
         led = (each.peer(each.primary or "") for each in known if each is not None)
@@ -116,7 +150,7 @@ class Hosts:
     async def _mark(
         self,
         name: str,
-        edit: type[ServerDraining] | type[ServerMaintained] | type[ServerSuspended],
+        edit: type[Mark],
         addresses: Sequence[str],
         marked: Container[str],
         on: bool | None,
@@ -132,6 +166,12 @@ class Hosts:
             await self._scribe.change(name, decide, conclude)
 
     def _marked(self, name: str) -> list[str]:
+        addresses = self._addresses(name)
+        if not addresses:
+            raise self.unknown(name)
+        return addresses
+
+    def _addresses(self, name: str) -> list[str]:
         """List the matching addresses, including servers without a heartbeat since the master started."""
         addresses = dict.fromkeys(server.address for server in self.known(name))
         ended = (members_of(self._catalog.tablets[tablet]) for tablet in self._catalog.ended)
@@ -140,10 +180,7 @@ class Hosts:
             *((peer.uuid, peer.address) for peers in ended for peer in peers),
         ]
         addresses |= dict.fromkeys(address for uuid, address in held if names(name, uuid, address))
-        addresses |= dict.fromkeys(self._marks_of(name))
-        if not addresses:
-            raise self.unknown(name)
-        return list(addresses)
+        return list(addresses | dict.fromkeys(self._marks_of(name)))
 
     def _marks_of(self, name: str) -> list[str]:
         marked = (*self._catalog.draining, *self._catalog.maintained, *self._catalog.suspended)
@@ -170,7 +207,7 @@ class Hosts:
         def decide() -> Sequence[Edit]:
             self._require_gone(address, uuids)
             new = tuple(uuid for uuid in uuids if uuid not in catalog.forgotten)
-            return [ServerForgotten(address, new)] if new or not gets_new(catalog, address) else []
+            return [ServerForgotten(address, new)] if new or self._marks_of(address) else []
 
         def conclude() -> None:
             self._servers.forget(uuids)

@@ -18,7 +18,7 @@ from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
 from ebla.actors.master.catalog.catalog import RUNNING, Catalog
 from ebla.actors.master.cluster.reports import Views
-from ebla.actors.master.cluster.servers import Server, Servers, gets_new
+from ebla.actors.master.cluster.servers import Server, Servers, gets_new, is_unlisted
 from ebla.actors.master.messages import (
     AddReplicaRequest,
     MoveReplicaRequest,
@@ -248,6 +248,10 @@ class Members:
         if server.address in self._catalog.suspended:
             raise InvalidArgument(
                 f"{server.address} is suspended and gets nothing new; choose another, or `ebla nodes suspend --off`"
+            )
+        if is_unlisted(self._catalog, server.address):
+            raise InvalidArgument(
+                f"{server.address} is not on the allow list and gets nothing new; choose another, or `ebla nodes allow-only`"
             )
         if any(peer.address == server.address for peer in configuration.peers):
             raise InvalidArgument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from pathlib import Path
 
 from ebla.chaos import pages
@@ -41,13 +42,18 @@ _REPEAT = Markup(
     """<h2>To repeat it</h2>
 <p class="sub">This plan, its histories (JSON lines, EDN, for Knossos and Elle), report.json and the roles' logs are in {results}.
 All times are seconds since the beginning of act one. The same faults again:
-<code>ebla chaos run --plan {results}/{plan} --duration {duration_s:g} --hosts {hosts}</code></p>"""
+<code>ebla chaos run --plan {path} --duration {duration_s:g} --hosts {hosts} --groups {groups} --clients {clients}</code></p>"""
 )
 
 
 def html(report: RunReport, picture: bytes) -> str:
     repeat = _REPEAT.format(
-        results=report.results, plan=PLAN, duration_s=report.duration_s, hosts=report.hosts
+        results=report.results,
+        path=shlex.quote(str(Path(report.results) / PLAN)),
+        duration_s=report.duration_s,
+        hosts=report.hosts,
+        groups=report.groups,
+        clients=report.clients,
     )
     return pages.page(
         f"{report.scenario}, seed {report.seed}",

@@ -28,6 +28,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     scenario: str
     seed: int
     hosts: int
+    groups: int
+    clients: int
     duration_s: float
     plan: Plan
     verdict: str

@@ -87,15 +87,17 @@ def simulate(
     if keep is not None:
         with needs("demo", "jinja2"):  # for the report at the end
             make_directory(keep, "--keep")
-    done, began_s = soak.Soak(everything=not scenario), time.monotonic()
+    began_s = time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
-    tasks, total = soak.tasks(names, numbers), len(names) * seeds if limit is None else None
+    done = soak.Soak(everything=not scenario, asked=len(names) * seeds if limit is None else None)
 
     try:
-        _make_runs(ui, tasks, workers or os.cpu_count() or 1, done, total)
-    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
+        _make_runs(ui, soak.tasks(names, numbers), workers or os.cpu_count() or 1, done)
+    except BaseException as error:  # Ctrl-C, SIGTERM, or a defect of the tool
         done.seconds = time.monotonic() - began_s
+        signalled = isinstance(error, KeyboardInterrupt | SystemExit)
+        done.interrupted = "it was interrupted" if signalled else f"it ended in {type(error).__name__}"
         if keep is not None and done.runs:  # failures are kept, though they are not shrunk
             ui.note(f"the report of what was run is {soak_page.write(done, keep)}")
         raise
@@ -110,7 +112,7 @@ def simulate(
         raise typer.Exit(PROVED_NOTHING if done.verdict == VOID else VIOLATED)
 
 
-def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak, total: int | None) -> None:
+def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak) -> None:
     from ebla.chaos import soak
 
     with ui.working("simulating") as progress, soak.workers(workers) as pools:
@@ -118,7 +120,9 @@ def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak, total: i
             if report.violation:
                 ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
                 ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
-            progress.step(f"{done.runs:,} runs, {done.answered:,} operations", done.runs, total)
+            progress.step(f"{done.runs:,} runs, {done.answered:,} operations", done.runs, done.asked)
+    for plan in done.different:
+        ui.warn(f"{plan.scenario} seed {plan.seed} had two histories: a run depends on more than its seed")
 
 
 def _shrink_failed(ui: Ui, done: Soak, keep: Path) -> None:

@@ -119,7 +119,7 @@ def _plan(scenario: str | None, seed: int | None, path: Path | None, defect: str
 
 def _read_plan(path: Path) -> Plan:
     from ebla.chaos import plans
-    from ebla.chaos.ray.scenarios import scenario_of
+    from ebla.chaos.ray.scenarios import NO_POINTS, scenario_of
 
     try:
         plan = plans.decode(path.read_bytes())
@@ -131,7 +131,8 @@ def _read_plan(path: Path) -> Plan:
         raise Usage(f"{path} is not a plan of faults: {error}", option="--plan") from error
     wanted = scenario_of(plan)
     try:
-        plans.check(plan, wanted.host_names(), wanted.points)
+        points = wanted.points if plan.stage == plans.SIMULATION else (*NO_POINTS, *wanted.points)
+        plans.check(plan, wanted.host_names(), points, wanted.mix)
     except InvalidArgument as error:
         raise Usage(f"{path} cannot be carried out: {error}", option="--plan") from None
     return plan

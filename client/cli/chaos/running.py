@@ -2,8 +2,9 @@
 
 The command removes its cluster, data and processes at its end. Ctrl-C ends it at any moment; a second Ctrl-C is ignored, since
 the clean-up is bounded. Exit status: 0 judged and valid, 1 a violation, 2 void (too little happened to judge, or the
-run could not begin), 130 interrupted. The report, the histories and the roles' logs are always kept, in the directory of --keep
-or in a new one whose name is printed; the data is kept if the run was not valid.
+run could not begin, or ended in an error), 130 interrupted, 143 by SIGTERM. The report, the histories and the roles' logs are
+always kept, also of a run that was interrupted or ended in an error, in the directory of --keep or in a new one whose name is
+printed; the data is kept if the run was judged and not valid.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import math
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,21 +22,21 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
+from ebla.chaos.export import LINES
 from ebla.chaos.pages import VALID, VOID
 from ebla.chaos.plans import Plan, decode
 from ebla.chaos.ray.report import page, report
 from ebla.chaos.ray.run import CLIENTS, GROUPS, Request, run
-from ebla.chaos.ray.scenarios import HOSTS, scenario
+from ebla.chaos.ray.scenarios import HOSTS, HOSTS_MAX, scenario
 from ebla.cli.frame.problems import document, next_step
 from ebla.cli.frame.ui import write_json
 from ebla.show.steps import Steps
 from ebla.storage.errors import EblaError, InvalidArgument
 
-HOSTS_MAX = 8
 SCENARIO = "crashes"
-INTERRUPTED = 130
 PLAIN_WIDTH = 140  # of output that is not on a terminal
 RESULTS = "results"
+KEPT = "what there is of the histories and logs is in"
 
 
 class Options(NamedTuple):
@@ -52,26 +54,37 @@ class Options(NamedTuple):
 
 def main(given: Options) -> int:
     steps = Steps(Console(stderr=True), quiet=given.json or given.quiet)
+    kept: list[Path] = []
     with _interrupted_once(steps):
         try:
-            return _run(given, steps)
-        except KeyboardInterrupt:
-            steps.end("interrupted; everything was ended" + (f", see {given.keep}" if given.keep else ""))
-            return INTERRUPTED
+            return _run(given, steps, kept)
+        except KeyboardInterrupt as interrupt:
+            steps.end("interrupted; everything was ended")
+            if kept:  # also with --json, whose document every interrupted command writes
+                print(f"{KEPT} {kept[0]}", file=sys.stderr)
+            return 128 + int(*interrupt.args or (signal.SIGINT,))
         except EblaError as error:
-            return _refused(error, steps, given.json)
+            return _not_judged(error, kept, steps, given.json)
         except OSError as error:
             why = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-            return _refused(InvalidArgument(f"{why}; name places that can be used"), steps, given.json)
+            refused = InvalidArgument(f"{why}; name places that can be used")
+            return _not_judged(refused, kept, steps, given.json)
 
 
-def _run(given: Options, steps: Steps) -> int:
+def _run(given: Options, steps: Steps, kept: list[Path]) -> int:
+    """`kept`: gets the directory of the results of a run that is not judged, if it has any."""
     plan = _plan(given)
     directory = Path(tempfile.mkdtemp(prefix="ebla-chaos-"))
     remove: list[Path] = [directory]
     try:
         request = _request(given, plan, directory)
-        found = run(request, steps, _silent if given.json else steps.end)
+        try:
+            found = run(request, steps, _silent if given.json else steps.end)
+        except BaseException:
+            if any(request.results.glob("*")):
+                kept.append(request.results)
+                remove = [path for path in directory.iterdir() if path != request.results]
+            raise
         shown = page.write(found, request.results)
         if found.verdict != VALID:
             remove = []
@@ -92,13 +105,14 @@ def _run(given: Options, steps: Steps) -> int:
 
 @contextlib.contextmanager
 def _interrupted_once(steps: Steps) -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) ends the run. Later ones are ignored: they would interrupt the clean-up."""
+    """The first Ctrl-C (or SIGTERM) ends the run by a KeyboardInterrupt with its number. Later ones are ignored: they would interrupt
+    the clean-up."""
 
-    def end(*_: Any) -> None:
+    def end(number: int, _: Any) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN)
         steps.end("ending everything; this takes a few seconds")
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -110,15 +124,20 @@ def _interrupted_once(steps: Steps) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _refused(error: EblaError, steps: Steps, as_json: bool) -> int:
+def _not_judged(error: EblaError, kept: list[Path], steps: Steps, as_json: bool) -> int:
     """Report that nothing was judged: void, for every kind of error."""
     status = report.STATUS[VOID]
     if as_json:
-        write_json(document(error, status))
-    else:
-        steps.end(f"void, the run could not begin: {error}")
-        if step := next_step(error):
-            steps.end(f"  next: {step}")
+        shown = document(error, status)
+        write_json({**shown, "results": str(kept[0])} if kept else shown)
+        return status
+    begun = any(kept[0].glob(f"*{LINES}")) if kept else False
+    why = "the run ended before it was judged" if begun else "the run could not begin"
+    steps.end(f"void, {why}: {error}")
+    if kept:
+        steps.end(f"{KEPT} {kept[0]}")
+    if step := next_step(error):
+        steps.end(f"  next: {step}")
     return status
 
 

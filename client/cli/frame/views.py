@@ -129,6 +129,10 @@ def reasons(health: ClusterHealth) -> list[str]:
 def warnings(health: ClusterHealth) -> list[str]:
     """Lines for problems that do not make the deployment unhealthy yet."""
     found = [f"warning: cure is frozen {master.frozen}" for master in health.masters if master.frozen]
+    unlisted = ", ".join(host_of(each.address) for each in health.servers if each.unlisted)
+    if unlisted:
+        nothing = "gets no leases and no new replicas; `ebla nodes allow-only` changes the list"
+        found.append(f"warning: a host that is not on the allow list {nothing}: {unlisted}")
     low = [(each.address, each.low) for each in health.servers]
     low += [(each.address, each.low) for each in health.masters]
     low += [(each.address, each.low) for each in health.journals]
@@ -269,7 +273,8 @@ def _marks(marked: ServerHealth | ReplicaHealth) -> str:
     marks = [
         (marked.draining, "draining"),
         (marked.maintained, "in maintenance"),
-        (marked.suspended, "suspended"),
+        (marked.suspended and not marked.unlisted, "suspended"),
+        (marked.unlisted, "not allowed"),
     ]
     return ", ".join(word for on, word in marks if on)
 

@@ -6,7 +6,7 @@ local.py          the local Ray cluster of `ebla up --local`
 check.py          check
 level.py          level
 nodes.py          nodes
-draining.py       nodes drain, maintain, suspend
+draining.py       nodes drain, maintain, suspend, allow-only
 decommissioning.py  nodes decommission
 forgetting.py     nodes forget
 metrics.py        metrics

@@ -1,17 +1,18 @@
-"""`ebla nodes drain | maintain | suspend`: a host that is to be removed, will be down for a while, or shall lead no PacificA tablet."""
+"""`ebla nodes drain | maintain | suspend | allow-only`: a host that is to be removed, will be down for a while, or shall lead no
+PacificA tablet; and the hosts that may."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 from ebla.cli.frame.connection import name_of, within
-from ebla.cli.frame.options import BackgroundTimeout, Host, option
+from ebla.cli.frame.options import BackgroundTimeout, Host, argument, option
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Shown, Ui
 from ebla.wording import count, host_of, short
 
 if TYPE_CHECKING:
-    from ebla.actors.master.messages import DrainReply, Maintained, Suspended
+    from ebla.actors.master.messages import AllowReply, DrainReply, Maintained, Suspended
     from ebla.operate.cluster import Cluster
     from ebla.operate.draining import Drained
     from ebla.operate.waiting import Progress
@@ -173,9 +174,41 @@ def _suspended(server: Suspended) -> str:
     host = host_of(server.address)
     if not server.suspended:
         return f"{host} gets leases again"
-    led = (
-        f"; others take over the {count(server.primaries, 'tablet')} that it leads"
-        if server.primaries
-        else ""
-    )
-    return f"{host} is suspended until `--off`: it gets no leases and no new replicas{led}"
+    return f"{host} is suspended until `--off`: {_gets_nothing(server)}"
+
+
+def _gets_nothing(server: Suspended) -> str:
+    led = count(server.primaries, "tablet")
+    others = f"; others take over the {led} that it leads" if server.primaries else ""
+    return f"it gets no leases and no new replicas{others}"
+
+
+# -- allow-only ----------------------------------------------------------------------------------------------
+
+
+async def allow_only(
+    cluster: Cluster,
+    progress: Progress,
+    hosts: Annotated[
+        list[str] | None, argument("HOST", "All that shall be allowed; none: show the list.")
+    ] = None,
+    off: Annotated[bool, option("--off", "End the list: every host is allowed.")] = False,
+) -> Shown:
+    """Allow only these hosts: all others are as if suspended, also hosts that join later. Each list replaces the one before."""
+    from ebla.actors.master.messages import AllowReply, AllowRequest
+
+    if off and hosts:
+        raise Usage("--off ends the list, so it takes no hosts", option="--off")
+    request = AllowRequest(tuple(hosts) if hosts else () if off else None)
+    reply = await cluster.persist("allow_only", request, AllowReply, ASK_S, progress)
+    return reply, *_allowed(reply)
+
+
+def _allowed(reply: AllowReply) -> list[str]:
+    if not reply.allowed:
+        return ["every host is allowed"]
+    return [
+        f"only {', '.join(map(host_of, reply.allowed))} {'is' if len(reply.allowed) == 1 else 'are'} allowed, until `--off`",
+        *(f"  {host_of(each)} has no known server" for each in reply.unknown),
+        *(f"  {host_of(each.address)} is not allowed: {_gets_nothing(each)}" for each in reply.unlisted),
+    ]
