@@ -27,13 +27,12 @@ from ebla.storage.lmdb.neighbours import require_edges, require_order
 from ebla.storage.lmdb.reader import LmdbReader
 from ebla.storage.logs.entries import Position
 from ebla.storage.predicates.conditions import Expression
-from ebla.storage.rows import alteration
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
-from ebla.storage.tablets.positions import META, alteration_of, flushed_of, require_alteration
+from ebla.storage.tablets.positions import META, alteration_of, altered, flushed_of, require_alteration
 from ebla.storage.tablets.run_tree import RunSnapshot
 from ebla.storage.tablets.tablet_store import ROWS
 
@@ -98,9 +97,9 @@ def batches(
     names = codec.names if columns is None else list(columns)
     flushed = flushed_of(snapshot, path)
     _require_fresh(flushed.position, path, index)
-    altered = alteration_of(snapshot, path)
-    require_alteration(flushed, altered, path)
-    _require_known(altered, path, schema)
+    encoded = alteration_of(snapshot, path)
+    require_alteration(flushed, encoded, path)
+    _require_known(encoded, path, schema)
     if schema.storage != COLUMNS:
         for joined in _blocks(snapshot, start, stop, begin, path):
             yield codec.decode(joined, begin, names, path)
@@ -123,10 +122,10 @@ def _require_fresh(found: Position, path: str, wanted: int) -> None:
         )
 
 
-def _require_known(altered: bytes | None, path: str, schema: TableSchema) -> None:
+def _require_known(encoded: bytes | None, path: str, schema: TableSchema) -> None:
     """Raise Stale if the rows may have columns that the caller's schema lacks."""
-    if altered is not None:
-        found = alteration.decode(altered).schema
+    if encoded is not None:
+        found = altered(encoded, path).schema
         if schema.version < found.renewed:
             raise Stale(
                 f"the rows in {path} are of version {found.version} of their table, the reader knows {schema.version}; "
