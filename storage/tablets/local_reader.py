@@ -8,7 +8,8 @@ The roots of the file are trusted (storage/lmdb/roots.py): their seals are writt
 owner would be a race. The owner checks them when it starts and before it commits.
 
 client/local_scan.py first asks the owner (the tablet server) to flush up to an index. Pages of a snapshot are not
-reused while it is open; the snapshot is closed when the scan's iterator is closed or exhausted.
+reused while it is open, so the owner's file grows with each write. The snapshot is closed when the scan's iterator is
+closed or exhausted, and when its caller does not come back: the iterator then raises SnapshotExpired.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ebla.storage.tablets.tablet_store import ROWS
 
 BLOCK_ROWS = 4096  # the decoded block stays in the cache of a core
 BLOCK_BYTES = 2_000_000
+KEPT_S = 600.0  # and up to twice as long: a snapshot, while the caller is busy with a batch
 
 
 class Stale(StorageError):
@@ -60,12 +62,13 @@ def scan(
     """The rows with start <= encoded key < stop, by key, as batches of `columns` (all if None). `where`: a bound condition;
     blocks of a columnar tablet without a match are left out, other rows are not.
 
-    `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption.
+    `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption, SnapshotExpired.
     """
     with _shared(directory) as reader:
         snapshot = reader.snapshot(views=schema.storage == COLUMNS)
+        caller = _Caller(snapshot)
         try:
-            yield from batches(
+            for batch in batches(
                 snapshot,
                 str(directory),
                 tablet,
@@ -75,9 +78,31 @@ def scan(
                 start=start,
                 stop=stop,
                 where=where,
-            )
+            ):
+                caller.has = batch
+                yield batch
+                caller.has = None
         finally:
+            caller.ended.set()
             snapshot.close()
+
+
+class _Caller:
+    """The caller of a scan, whose snapshot is closed when the caller is busy with one batch for too long."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.has: pa.RecordBatch | None = None
+        self.ended = threading.Event()
+        self._snapshot = snapshot
+        threading.Thread(target=self._watch, name="ebla-scan", daemon=True).start()
+
+    def _watch(self) -> None:
+        before = None
+        while not self.ended.wait(KEPT_S):
+            if self.has is not None and self.has is before:
+                self._snapshot.close()
+                return
+            before = self.has
 
 
 def batches(
