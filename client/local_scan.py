@@ -7,7 +7,8 @@ A tablet's leader returns the log index that a reader must see, a replica on thi
 then read from its files: as fresh as a scan at the leader, without network or server process. If no replica on this host
 can serve, the tablet is scanned through its leader.
 
-The rows of one tablet are of one moment. If its files are lost after rows were returned, the iterator raises; scan again.
+The rows of one tablet are of one moment. If its files are lost after rows were returned, or the caller is busy with a batch for
+more than ten minutes, the iterator raises; scan again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import pyarrow as pa
 from ebla import aio
 from ebla.actors import messages as m
 from ebla.arguments import check_deadline, check_int, check_table
+from ebla.errors import ScanInterrupted
 from ebla.read.scan_run import Outdated
-from ebla.storage.errors import EblaError, StorageError
+from ebla.storage.errors import EblaError, SnapshotExpired, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.tablets import local_reader
 from ebla.table import Scan, Table
@@ -114,18 +116,28 @@ class TabletRead:
     def rows(self, found: m.LocalSnapshot | None) -> Iterator[pa.RecordBatch]:
         """The rows from the snapshot of `find`, or through the leader."""
         self.path = None if found is None else Path(found.path)
-        begun = False
+        rows = 0
         if found is not None:
             try:
                 for batch in self._scan.read(found):
-                    begun = True
+                    rows += batch.num_rows
                     yield batch
                 return
-            except (StorageError, Outdated):
-                if begun:
+            except (StorageError, Outdated) as error:
+                if rows and isinstance(error, SnapshotExpired):
+                    raise self._interrupted(found, rows) from error
+                if rows:
                     raise
                 self.path = None
         yield from Scan(self._table._database, self._scan).batches()
+
+    def _interrupted(self, found: m.LocalSnapshot, rows: int) -> ScanInterrupted:
+        return ScanInterrupted(
+            f"scan of {self._table.name!r}: the snapshot of tablet {found.tablet} was closed after {rows} of its rows were read; "
+            f"come for the next rows within {local_reader.KEPT_S:g} s, or scan again",
+            tablet=found.tablet,
+            rows=rows,
+        )
 
 
 async def _find_all(reads: Sequence[TabletRead]) -> list[m.LocalSnapshot | None]:

@@ -7,6 +7,7 @@
     bank          transfer read-bank                       batches are atomic, snapshots whole and never stale
     list          append read-list                         acknowledged nodes stay, chains never break
     log           append read-log                          a record is at one position for good, nothing is missed
+    ledger        add read-ledger look close end delete    entries are in turn, and every client learns one end
     stamp         stamp read-stamps                        batches are never torn, groups never get older
     coordination  acquire use create list get cas ...      one holder, nothing comes twice, versions are linearizable
 

@@ -9,11 +9,13 @@ from ebla.actors.coordination.messages import Create, Set
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles import ends, recovery, writer
+from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.window import Window
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import records as shared
 from ebla.actors.ledger.store import rules
 from ebla.actors.ledger.store.arrivals import Arrivals
+from ebla.actors.ledger.store.records import Head
 from ebla.actors.ledger.store.store import LedgerStore
 from ebla.chaos.defects.defect import STORES_START_AGAIN, Swap, defect
 from ebla.log import reading, records
@@ -119,3 +121,30 @@ async def earlier_ledgers_refused(
         raise reading._trimmed(name, last[0].first)
     async for each in original(self, name, start, follow):
         yield each
+
+
+@defect("ledgers", 60, meta, "covers")
+def spread_stores_uncounted(found: Metadata, answered: Iterable[int]) -> bool:
+    """The end of a ledger is concluded from as many answers as one entry needs, although more stores have entries."""
+    return len(list(answered)) >= found.needed
+
+
+@defect("ledgers", 60, rules, "admit_add")
+def fenced_ledger_written(original: Any, head: Any, request: m.AddRequest, read_only: bool) -> Any:
+    """A store takes entries of a writer whose ledger is fenced."""
+    if head is None or head.deleted or not head.fenced:
+        return original(head, request, read_only)
+    return rules.fenced(original(Head(head.token), request, read_only))
+
+
+@defect("ledgers", 60, Reader, "read_some")
+async def stripe_of_another_entry(
+    original: Any, self: Reader, found: Metadata, *wanted: Any, **of: Any
+) -> Any:
+    """A reader looks for an entry on the stores of another one."""
+
+    def turned(stores: tuple[str, ...]) -> tuple[str, ...]:
+        return (*stores[found.write_quorum :], *stores[: found.write_quorum])
+
+    segments = tuple(meta.Segment(each.first, turned(each.stores)) for each in found.segments)
+    return await original(self, meta.replace(found, segments=segments), *wanted, **of)

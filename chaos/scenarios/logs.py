@@ -5,8 +5,10 @@ from __future__ import annotations
 from ebla.actors.fault_points import LEDGER_POINTS, REPAIR_OF_LEDGERS_POINTS
 from ebla.chaos.scenarios.scenario import Scenario, rates, small
 from ebla.chaos.workloads.events import Events
+from ebla.chaos.workloads.ledgers import Ledgers
 
 _REPAIRS = small(hosts=1, clients=2, masters=2, journals=3, stores=5, auditors=2)
+_LEDGERS = small(hosts=1, clients=3, stores=6, auditors=2)
 _AGES = small(hosts=1, clients=2, stores=3, auditors=2)
 
 OF_LOGS = (
@@ -44,6 +46,20 @@ OF_LOGS = (
             *_REPAIRS.journal_hosts(),
         ),
         destroyed=_REPAIRS.store_hosts(),
+    ),
+    Scenario(  # ledgers without a log, spread over more stores than they have copies, which any client ends and deletes
+        "ledgers",
+        rates(
+            "crash 3, crash_point 6, stop 1, pause 2, zombie 0.5, client_crash 1.5, client_pause 2.5, isolate 2, cut_master 1, cut 1, "
+            "cut_one_way 1, lose 0.5, repeat 0.7, delay 0.7, slow_disk 1, full_disk 0.7, blackout 0.2, lose_host 0.7, lose_disk 0.5, rot 0.5"
+        ),
+        lambda: [Ledgers()],
+        _LEDGERS,
+        duration_s=10.0,
+        replicas=1,
+        points=(*LEDGER_POINTS, *REPAIR_OF_LEDGERS_POINTS),
+        victims=(*_LEDGERS.store_hosts(), *_LEDGERS.repair_hosts()),
+        destroyed=_LEDGERS.store_hosts(),
     ),
     Scenario(  # records of a log grow old, while auditors that count their age fail, and wall clocks are wrong
         "ages",

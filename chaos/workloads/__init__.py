@@ -10,6 +10,7 @@ stamps.py         groups of rows get one number in one batch
 locks.py          locks, sequential nodes, watches
 alters.py         columns are added, dropped and renamed during inserts
 events.py         clients take turns as the writer of a log
+ledgers.py        clients write ledgers without a log, and end those of others
 churn.py          tables are created and dropped
 moves.py          members are added, moved and removed
 levels.py         the cluster is frozen and thawed, hosts are suspended

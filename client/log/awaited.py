@@ -54,7 +54,7 @@ class LogInfo(msgspec.Struct, frozen=True):
     Attributes:
         name: The log's name.
         first: The position of the first record that is kept.
-        end: The position that the next record will have.
+        end: The position that the next record will have. None: it is not known now.
         ledgers: The number of ledgers of which it consists now.
         bytes: The bytes of its closed ledgers, one copy.
         ensemble: The number of stores over which records are spread.
@@ -63,11 +63,13 @@ class LogInfo(msgspec.Struct, frozen=True):
         retain_s: Records older than this many seconds may be deleted. None: they are kept.
         retain_bytes: The oldest records may be deleted when this many bytes are kept after them. None: they are kept.
         created_us: When it was created, in microseconds since 1970 (UTC).
+        known_end: The position after the last record that is known to be acknowledged: `end`, if that is known.
+        unknown: Why the end is not known, and what to do. None: it is known.
     """
 
     name: str
     first: int
-    end: int
+    end: int | None
     ledgers: int
     bytes: int
     ensemble: int
@@ -76,6 +78,8 @@ class LogInfo(msgspec.Struct, frozen=True):
     retain_s: float | None
     retain_bytes: int | None
     created_us: int
+    known_end: int
+    unknown: str | None = None
 
 
 class Log:
@@ -95,13 +99,14 @@ class Log:
         return self._name
 
     async def info(self, *, deadline_s: float | None = None) -> LogInfo:
-        """Get the log's settings, and its first and next position."""
+        """Get the log's settings, and its first and next position. While the next one is not known, because stores do not answer or
+        entries are lost, what is known is returned, and why not more is."""
         found: LogInfo = await self._within(self._info(), deadline_s)
         return found
 
     async def _info(self) -> LogInfo:
         while True:
-            record, end = await self._ledgers.bounds(self._name)
+            record, known_end, unknown = await self._ledgers.known_bounds(self._name)
             ledgers = await self._ledgers.every([each.ledger for each in record.ledgers])
             if len(ledgers) == len(record.ledgers):
                 break
@@ -112,7 +117,7 @@ class Log:
         return LogInfo(
             self._name,
             record.trimmed,
-            end,
+            known_end if unknown is None else None,
             len(record.ledgers),
             sum(ledger.length for ledger in ledgers if ledger.closed),
             settings.ensemble,
@@ -121,6 +126,8 @@ class Log:
             settings.retain_s,
             settings.retain_bytes,
             record.created_us,
+            known_end,
+            None if unknown is None else unknown.message,
         )
 
     def writer(self, producer: str | None = None, *, deadline_s: float | None = None) -> Opening[LogWriter]:
@@ -182,8 +189,10 @@ class Log:
     async def trim(self, before: int, *, deadline_s: float | None = None) -> None:
         """Delete the records before position `before`. They cannot be read any more; their space is freed a ledger at a time."""
         position = check_int("before", before, 0)
-        end = (await self._within(self._ledgers.bounds(self._name), deadline_s))[1]
+        _, end, unknown = await self._within(self._ledgers.known_bounds(self._name), deadline_s)
         if position > end:
+            if unknown is not None:
+                raise unknown
             raise InvalidArgument(f"before is {position}, and log {self._name!r} ends at position {end}")
         await self._within(self._ledgers.trim(self._name, position), deadline_s)
 

@@ -5,6 +5,7 @@ Entries that are lost for good have no position that can be read: a search passe
 
 from __future__ import annotations
 
+from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.handles.reading import Reader
@@ -45,6 +46,15 @@ class Positions:
             if newer == found:  # otherwise entries may be on other stores by now
                 entry = meta.NONE if before is None else before
             found = newer
+
+    async def known_end(self, part: LogLedger, found: Metadata, confirmed: int | None) -> int:
+        """The position after the last readable record up to entry `confirmed`, or up to the newest segment: all of them are acknowledged.
+        The ledger's first position if that cannot be read now."""
+        last = found.segments[-1].first - 1 if confirmed is None else confirmed
+        try:
+            return (await self.ends_of(part, found, last))[0]
+        except Unavailable:
+            return part.first
 
     async def entry_of(self, found: Metadata, last: int, position: int) -> int:
         """The entry up to `last` that has this position, or the first one after it: last + 1 if none has. Entries that are lost for

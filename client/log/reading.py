@@ -107,18 +107,37 @@ class Ledgers:
         """The log, and the position after its last acknowledged record. If the last entries are lost for good, it is the position at
         which a writer would begin now, or after the last readable record of a ledger that is not closed; with `strict` EntryLost
         is raised."""
+        return (await self._bounds(name, strict))[:2]
+
+    async def known_bounds(self, name: str) -> tuple[LogRecord, int, EblaError | None]:
+        """As `bounds`; while the end is not known: the position after the last record that is known to be acknowledged, and why."""
+        while True:
+            try:
+                return await self._bounds(name)
+            except (EntryLost, Unavailable) as error:
+                unknown, confirmed = error, getattr(error, "confirmed", None)
+            record = await self.log(name)
+            part = record.ledgers[-1] if record.ledgers else None
+            if part is not None and getattr(unknown, "ledger", None) in (None, part.ledger):
+                found = await self.registry.read(part.ledger)
+                known = await self.positions.known_end(part, found, confirmed)
+                return record, max(record.trimmed, known), unknown
+
+    async def _bounds(self, name: str, strict: bool = False) -> tuple[LogRecord, int, EntryLost | None]:
+        """Besides, what is lost if that leaves the end open."""
         record = await self.log(name)
         while record.ledgers:
             part = record.ledgers[-1]
             try:
                 found, last = await self.last_entry(await self.registry.read(part.ledger))
                 if strict:
-                    return record, await self.positions.end_of(part, found, last)
+                    return record, await self.positions.end_of(part, found, last), None
                 readable, free = await self.positions.ends_of(part, found, last)
-                return record, max(record.trimmed, free if found.closed else readable)
+                lost = None if found.closed or readable == free else _lost_end(found)
+                return record, max(record.trimmed, free if found.closed else readable), lost
             except NotFound:  # an empty ledger, which the next writer has left out
                 record = await self.without(name, part)
-        return record, record.trimmed
+        return record, record.trimmed, None
 
     async def last_entry(self, found: Metadata, after: int = meta.NONE) -> tuple[Metadata, int]:
         """The metadata, and the last acknowledged entry. A ledger that a recovery has not closed yet is recovered: its writer has
@@ -403,6 +422,13 @@ def _trimmed(name: str, first: int) -> RecordsTrimmed:
         f"the records of log {name!r} before position {first} have been deleted; start there, or leave the position out",
         log=name,
         first=first,
+    )
+
+
+def _lost_end(found: Metadata) -> EntryLost:
+    return EntryLost(
+        f"the last entries of ledger {found.ledger} have no sound copy, and its end is not decided; the next writer of the log decides it",
+        ledger=found.ledger,
     )
 
 

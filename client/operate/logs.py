@@ -20,12 +20,13 @@ CHANGES_MAX = 20  # of a log while it is read
 
 class Part(msgspec.Struct, frozen=True):
     """A ledger of a log: the positions from `first` to before `end`. `bytes`: of all entries, one copy. What too few stores tell
-    now is None, and `error` says why."""
+    now is None, and `error` says why. `known_end`: all records before this position are known to be acknowledged."""
 
     ledger: int
     state: str
     first: int
     end: int | None
+    known_end: int
     entries: int | None
     bytes: int | None
     stores: tuple[str, ...]  # uuids, of the newest segment
@@ -33,12 +34,14 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """`end`: the position that the next record will have, `records`: between `first` and `end`; None if too few stores tell it.
-    `writer`: see WRITERS."""
+    """`end`: the position that the next record will have, `records`: between `first` and `end`; None if too few stores tell it, and
+    then `unknown` says why. `known_end`: all records before this position are known to be acknowledged. `writer`: see WRITERS."""
 
     name: str
     first: int
     end: int | None
+    known_end: int
+    unknown: str | None
     records: int | None
     bytes: int
     writer: str
@@ -77,6 +80,8 @@ def _state(name: str, record: LogRecord, parts: tuple[Part, ...]) -> LogState:
         name,
         record.trimmed,
         end,
+        max(record.trimmed, parts[-1].known_end) if parts else record.trimmed,
+        parts[-1].error if end is None else None,
         None if end is None else end - record.trimmed,
         sum(part.bytes or 0 for part in parts),
         WRITERS[parts[-1].state] if parts else "none",
@@ -93,8 +98,11 @@ async def _part(ledgers: Ledgers, record: LogRecord, at: int) -> Part:
     try:
         entries, size, end = await _extent(ledgers, part, found, known_end)
     except (Unavailable, EntryLost) as error:
-        return Part(part.ledger, found.state, part.first, known_end, None, None, stores, error.message)
-    return Part(part.ledger, found.state, part.first, end, entries, size, stores)
+        known = known_end
+        if known is None:
+            known = await ledgers.positions.known_end(part, found, getattr(error, "confirmed", None))
+        return Part(part.ledger, found.state, part.first, known_end, known, None, None, stores, error.message)
+    return Part(part.ledger, found.state, part.first, end, end, entries, size, stores)
 
 
 async def _extent(

@@ -5,7 +5,7 @@ An absent record is None; one that fails its check raises Corruption: *damaged* 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import crc32c
@@ -15,6 +15,7 @@ from ebla.storage.environment import Delete, Environment, Put
 from ebla.storage.errors import Corruption, Damaged
 
 R = TypeVar("R", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 def seal(key: bytes, body: bytes) -> bytes:
@@ -27,6 +28,14 @@ def unseal(key: bytes, data: bytes, path: str) -> bytes:
     if len(data) < 4 or seal(key, body) != data:
         raise Corruption(f"the record under key {key.hex()} fails its checksum", path=path)
     return body
+
+
+def decoded(key: bytes, data: bytes, decode: Callable[[bytes], T], path: str) -> T:
+    """The record in `data`. Raises Corruption, also if it is sound and of another shape."""
+    try:
+        return decode(unseal(key, data, path))
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"the record under key {key.hex()} cannot be read: {error}", path=path) from error
 
 
 class RecordStore(Generic[R]):
@@ -70,10 +79,4 @@ class RecordStore(Generic[R]):
         await self.environment.commit([self.put(name, record)])
 
     def _open(self, key: bytes, data: bytes) -> R:
-        path = self.environment.path
-        try:
-            return self._decoder.decode(unseal(key, data, path))
-        except msgspec.MsgspecError as error:
-            raise Corruption(
-                f"the record under key {key.hex()} cannot be read: {error}", path=path
-            ) from error
+        return decoded(key, data, self._decoder.decode, self.environment.path)

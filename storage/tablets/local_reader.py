@@ -8,7 +8,8 @@ The roots of the file are trusted (storage/lmdb/roots.py): their seals are writt
 owner would be a race. The owner checks them when it starts and before it commits.
 
 client/local_scan.py first asks the owner (the tablet server) to flush up to an index. Pages of a snapshot are not
-reused while it is open; the snapshot is closed when the scan's iterator is closed or exhausted.
+reused while it is open, so the owner's file grows with each write. The snapshot is closed when the scan's iterator is
+closed or exhausted, and when its caller does not come back: the iterator then raises SnapshotExpired.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from ebla.storage.lmdb.neighbours import require_edges, require_order
 from ebla.storage.lmdb.reader import LmdbReader
 from ebla.storage.logs.entries import Position
 from ebla.storage.predicates.conditions import Expression
-from ebla.storage.rows import alteration
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
-from ebla.storage.tablets.positions import META, alteration_of, flushed_of, require_alteration
+from ebla.storage.tablets.positions import META, alteration_of, altered, flushed_of, require_alteration
 from ebla.storage.tablets.run_tree import RunSnapshot
 from ebla.storage.tablets.tablet_store import ROWS
 
 BLOCK_ROWS = 4096  # the decoded block stays in the cache of a core
 BLOCK_BYTES = 2_000_000
+KEPT_S = 600.0  # and up to twice as long: a snapshot, while the caller is busy with a batch
 
 
 class Stale(StorageError):
@@ -61,12 +62,13 @@ def scan(
     """The rows with start <= encoded key < stop, by key, as batches of `columns` (all if None). `where`: a bound condition;
     blocks of a columnar tablet without a match are left out, other rows are not.
 
-    `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption.
+    `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption, SnapshotExpired.
     """
     with _shared(directory) as reader:
         snapshot = reader.snapshot(views=schema.storage == COLUMNS)
+        caller = _Caller(snapshot)
         try:
-            yield from batches(
+            for batch in batches(
                 snapshot,
                 str(directory),
                 tablet,
@@ -76,9 +78,31 @@ def scan(
                 start=start,
                 stop=stop,
                 where=where,
-            )
+            ):
+                caller.has = batch
+                yield batch
+                caller.has = None
         finally:
+            caller.ended.set()
             snapshot.close()
+
+
+class _Caller:
+    """The caller of a scan, whose snapshot is closed when the caller is busy with one batch for too long."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.has: pa.RecordBatch | None = None
+        self.ended = threading.Event()
+        self._snapshot = snapshot
+        threading.Thread(target=self._watch, name="ebla-scan", daemon=True).start()
+
+    def _watch(self) -> None:
+        before = None
+        while not self.ended.wait(KEPT_S):
+            if self.has is not None and self.has is before:
+                self._snapshot.close()
+                return
+            before = self.has
 
 
 def batches(
@@ -98,9 +122,9 @@ def batches(
     names = codec.names if columns is None else list(columns)
     flushed = flushed_of(snapshot, path)
     _require_fresh(flushed.position, path, index)
-    altered = alteration_of(snapshot, path)
-    require_alteration(flushed, altered, path)
-    _require_known(altered, path, schema)
+    encoded = alteration_of(snapshot, path)
+    require_alteration(flushed, encoded, path)
+    _require_known(encoded, path, schema)
     if schema.storage != COLUMNS:
         for joined in _blocks(snapshot, start, stop, begin, path):
             yield codec.decode(joined, begin, names, path)
@@ -123,10 +147,10 @@ def _require_fresh(found: Position, path: str, wanted: int) -> None:
         )
 
 
-def _require_known(altered: bytes | None, path: str, schema: TableSchema) -> None:
+def _require_known(encoded: bytes | None, path: str, schema: TableSchema) -> None:
     """Raise Stale if the rows may have columns that the caller's schema lacks."""
-    if altered is not None:
-        found = alteration.decode(altered).schema
+    if encoded is not None:
+        found = altered(encoded, path).schema
         if schema.version < found.renewed:
             raise Stale(
                 f"the rows in {path} are of version {found.version} of their table, the reader knows {schema.version}; "

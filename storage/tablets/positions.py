@@ -10,10 +10,11 @@ from __future__ import annotations
 import msgspec
 import xxhash
 
-from ebla.storage.directories.records import seal, unseal
+from ebla.storage.directories.records import decoded, seal, unseal
 from ebla.storage.environment import Put, Reader
 from ebla.storage.errors import Corruption, Damaged
 from ebla.storage.logs.entries import Position
+from ebla.storage.rows.alteration import Alteration, decode
 
 META = "meta"
 POSITION = b"position"
@@ -26,6 +27,9 @@ class Flushed(msgspec.Struct, frozen=True):
     position: Position
     answers: int
     alteration: int
+
+
+_decode = msgspec.msgpack.Decoder(Flushed).decode
 
 
 def put_position(position: Position, answers: int, alteration: bytes | None) -> Put:
@@ -42,13 +46,7 @@ def flushed_of(reader: Reader, path: str) -> Flushed:
     data = reader.get(META, POSITION)
     if data is None:
         raise Damaged("the data has no position", path=path)
-    try:
-        return msgspec.msgpack.decode(unseal(POSITION, data, path), type=Flushed)
-    except msgspec.MsgspecError as error:
-        raise Damaged(
-            f"the position of the data has an unknown form ({error}): another version of ebla wrote it, use that one",
-            path=path,
-        ) from error
+    return decoded(POSITION, data, _decode, path)
 
 
 def position_of(reader: Reader, path: str) -> Position:
@@ -60,6 +58,14 @@ def alteration_of(reader: Reader, path: str) -> bytes | None:
     """The last alteration, encoded, None if there was none. Raises Corruption."""
     data = reader.get(META, ALTERATION)
     return None if data is None else unseal(ALTERATION, data, path)
+
+
+def altered(encoded: bytes, path: str) -> Alteration:
+    """Raises Corruption."""
+    try:
+        return decode(encoded)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"the alteration in {path} cannot be read: {error}", path=path) from error
 
 
 def require_alteration(found: Flushed, alteration: bytes | None, path: str) -> None:

@@ -23,13 +23,20 @@ from ebla.storage.environment import QUARANTINE, Disk, Environment, Outside, Sna
 from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
 from ebla.storage.logs.entries import Position, Record
 from ebla.storage.logs.private_log import ENTRIES, PrivateLog
-from ebla.storage.rows import alteration, checksum
+from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs.pieces import Piece, joined, merged
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
-from ebla.storage.tablets.positions import META, POSITION, alteration_of, flushed_of, require_alteration
+from ebla.storage.tablets.positions import (
+    META,
+    POSITION,
+    alteration_of,
+    altered,
+    flushed_of,
+    require_alteration,
+)
 from ebla.storage.tablets.tablet_store import ROWS
 
 ROWS_FILE, LOG_FILE, ABOUT_FILE = "rows.parquet", "log.jsonl", "about.json"
@@ -189,15 +196,15 @@ def _schema(environment: Environment, record: Quarantined, about: Restored) -> T
     try:
         flushed = None if environment.get(META, POSITION) is None else flushed_of(environment, path)
         about.flushed = None if flushed is None else flushed.position
-        altered = alteration_of(environment, path)
+        encoded = alteration_of(environment, path)
         if flushed is not None:
             try:
-                require_alteration(flushed, altered, path)
+                require_alteration(flushed, encoded, path)
             except Corruption as error:
                 about.problems.append(f"rows may be missing: {error}")
-        if altered is not None:
-            return alteration.decode(altered).schema
-    except (Corruption, msgspec.MsgspecError) as error:
+        if encoded is not None:
+            return altered(encoded, path).schema
+    except Corruption as error:
         about.problems.append(f"position or schema of the rows cannot be read: {error}")
     try:
         return msgspec.msgpack.decode(record.superblock, type=_Schema).schema

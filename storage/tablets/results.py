@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from ebla.storage.directories.records import seal, unseal
+from ebla.storage.directories.records import decoded, seal
 from ebla.storage.environment import Change, DeleteRange, Put, Reader
 from ebla.storage.errors import Corruption
 from ebla.storage.rows.keys import successor
@@ -50,6 +50,10 @@ class ClientHead(msgspec.Struct, frozen=True, array_like=True):
 
     floor: int
     time_us: int
+
+
+_decode_answer = msgspec.msgpack.Decoder(Answer).decode
+_decode_head = msgspec.msgpack.Decoder(ClientHead).decode
 
 
 @dataclass
@@ -169,14 +173,13 @@ class Results:
                 path=path,
             )
         for key, data in items:
-            body = unseal(key, data, path)
             client = self.clients.setdefault(key[:CLIENT_BYTES], Client())
             if len(key) == CLIENT_BYTES:
-                head = msgspec.msgpack.decode(body, type=ClientHead)
+                head = decoded(key, data, _decode_head, path)
                 client.floor, client.time_us = head.floor, head.time_us
             else:
                 sequence = _SEQUENCE.unpack(key[CLIENT_BYTES:])[0]
-                client.answers[sequence] = msgspec.msgpack.decode(body, type=Answer)
+                client.answers[sequence] = decoded(key, data, _decode_answer, path)
         for name in sorted(self.clients, key=lambda name: self.clients[name].time_us):
             self.clients.move_to_end(name)
         self.digest = sum(_marks(name, known) for name, known in self.clients.items()) & DIGEST_MASK

@@ -12,7 +12,6 @@ from ebla.storage.environment import Change, Environment, Snapshot
 from ebla.storage.errors import StorageError
 from ebla.storage.logs.entries import Position
 from ebla.storage.predicates.conditions import Expression, condition
-from ebla.storage.rows import alteration
 from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
@@ -22,8 +21,8 @@ from ebla.storage.runs.pieces import merged
 from ebla.storage.runs.reading import Heads, RunReader
 from ebla.storage.runs.writing import Made, Merge, Step
 from ebla.storage.schema import TableSchema
+from ebla.storage.tablets import positions
 from ebla.storage.tablets.columns_memtable import ColumnsMemtable
-from ebla.storage.tablets.positions import position_of
 
 
 @dataclass(eq=False)
@@ -64,7 +63,7 @@ class RunTree:
         self._uncertain = False  # whether a commit was cancelled, and may have been carried out
 
     def altered(self, encoded: bytes) -> None:
-        self.codec = codec_of(alteration.decode(encoded).schema)
+        self.codec = codec_of(positions.altered(encoded, self.environment.path).schema)
         self._heads.clear()
 
     # -- reads
@@ -206,7 +205,7 @@ class RunTree:
         rows, pinned, path = 0, self.environment.snapshot(views=True), self.environment.path
         try:
             found = await self.environment.run(directories.load, pinned, path)
-            directories.require_as_of(position_of(pinned, path).index, found, path)
+            directories.require_as_of(positions.position_of(pinned, path).index, found, path)
             reader = RunReader(pinned, found, self.codec, self.seed, path)
             for run in found.runs:
                 for number in range(run.removed, len(run.lasts)):

@@ -110,19 +110,6 @@ def test_a_description_has_settings_and_ledgers_with_their_stores(logged: Cli) -
     logged("log describe other").require(1, "there is no log 'other'; see `ebla log list`, or make it")
 
 
-def test_a_log_whose_stores_do_not_answer_is_listed_without_its_end(logged: Cli) -> None:
-    async def prepare(stage: LogStage) -> None:
-        log = await stage.db.create_log("open")
-        await (await log.writer()).append(b"x")
-        for host in ("host-a", "host-b", "host-c"):
-            stage.cluster.crash(f"ledger-store/{host}")
-
-    shown = logged("log list", prepare=prepare)
-    assert shown.status == 0 and shown.lines[1].split()[:4] == ["open", "0", "-", "-"]
-    described = logged("log describe open", prepare=prepare)
-    assert "do not answer" in described.text
-
-
 def test_looking_at_an_open_log_does_not_disturb_its_writer(stored: Cli) -> None:
     writers: list[aio.LogWriter] = []
 

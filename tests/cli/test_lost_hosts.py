@@ -1,4 +1,4 @@
-"""`ebla nodes forget`: a lost host with ledgers, and records that only it had."""
+"""`ebla nodes forget`: a lost host with ledgers, and records that only it had; logs whose end is not known."""
 
 from __future__ import annotations
 
@@ -309,3 +309,21 @@ def test_the_loss_of_a_store_is_accepted_that_had_the_only_sound_copy_of_the_las
         )
         assert done.status == 0, done.err
         assert done.seen.closed and done.seen.given_up == ((3, 3),)
+
+
+def test_a_log_whose_stores_do_not_answer_is_listed_without_its_end(logged: Cli) -> None:
+    async def prepare(stage: LogStage) -> None:
+        log = await stage.db.create_log("open")
+        await (await log.writer()).append(b"x")
+        for host in ("host-a", "host-b", "host-c"):
+            stage.cluster.crash(f"ledger-store/{host}")
+
+    shown = logged("log list", prepare=prepare)
+    assert shown.status == 0 and shown.lines[1].split()[:4] == ["open", "0", "-", "-"]
+    for text in (shown.text, logged("log describe open", prepare=prepare).text):
+        assert "0 to before 1, and the end is not known" in text
+        assert "do not answer; bring them back, or, if they are lost for good, `ebla nodes forget" in text
+    (log,) = logged("log list --json", prepare=prepare).json["logs"]
+    assert (log["end"], log["known_end"]) == (None, 1) and "bring them back" in log["unknown"]
+    checked = logged("check", prepare=prepare)
+    assert checked.status == 1 and "ledger-store/host-a is UNREACHABLE" in checked.text

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from ebla import aio
+from ebla import aio, local_scan
 from ebla.actors.errors import NotFound, OutcomeUnknown
-from ebla.actors.messages import ScanBlock
+from ebla.actors.messages import LocalSnapshot, ScanBlock
 from ebla.chaos.simulation.environment import MemoryEnvironment
 from ebla.errors import ScanInterrupted
 from ebla.read import scan_run
+from ebla.storage.errors import SnapshotExpired
 from ebla.transport.client import DeploymentClient
+from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import arrow
 
@@ -133,3 +136,21 @@ async def test_a_scan_of_a_table_that_was_dropped_before_it_began_says_so_at_onc
         await table.scan().to_arrow()
     assert clock.time() - began < 10.0
     other._client.close()
+
+
+def test_a_scan_of_files_whose_snapshot_was_closed_says_how_soon_to_come_back(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed_early(found: LocalSnapshot) -> Iterator[pa.RecordBatch]:
+        yield arrow(7)
+        raise SnapshotExpired("it was closed")
+
+    table = loopback.db.create_table("t", schema=arrow(1).schema, primary_key=["id"])
+    read = local_scan.scan_tablet(table, 0)
+    monkeypatch.setattr(read._scan, "read", closed_early)
+    rows = read.rows(LocalSnapshot("t-0", "/nowhere", "here", 1))
+    assert next(rows).num_rows == 7
+    with pytest.raises(
+        ScanInterrupted, match=r"closed after 7 of its rows .* come for the next rows within 600 s"
+    ):
+        next(rows)

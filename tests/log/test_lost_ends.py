@@ -21,6 +21,7 @@ from ebla.aio import Log
 from ebla.log.records import ENTRY_RECORDS_MAX
 from ebla.operate import decommissioning, forgetting
 from ebla.operate import ledgers as operate
+from ebla.operate.logs import state_of
 from ebla.operate.waiting import Progress
 from ebla.storage.environment import Delete
 from ebla.storage.errors import EblaError, InvalidArgument
@@ -151,8 +152,14 @@ def test_a_log_whose_last_copies_are_damaged_goes_on_when_an_operator_accepts_th
         log, ledger, _ = await _damaged(stage, lose=False)
         read, error = await _read(log)
         assert (read, type(error)) == ([b"0", b"1", b"2", b"3", b"4"], EntryLost), error
+        info = await log.info()
+        assert (info.first, info.end, info.known_end, info.ledgers) == (0, None, 5, 2)
+        assert "the next writer of the log decides it" in str(info.unknown)
         with pytest.raises(EntryLost, match=f"`ebla ledger give-up {ledger}` accepts the loss") as lost:
             await log.writer(deadline_s=5.0)
+        info = await log.info()
+        assert (info.end, info.known_end) == (None, 5)
+        assert f"`ebla ledger give-up {ledger}` accepts the loss" in str(info.unknown)
         await asyncio.sleep(1.0)
         logs = log._ledgers
         assert await Repairs(logs.session).marked() == [ledger]
@@ -181,6 +188,14 @@ def test_a_log_is_readable_up_to_the_last_entry_that_is_known_to_be_acknowledged
         assert (read, type(error)) == ([b"0", b"1", b"2", b"3", b"4"], EndUnknown), error
         with pytest.raises(RecoveryFailed):
             await log.writer(deadline_s=5.0)
+        info = await log.info()
+        assert (info.first, info.end, info.known_end, info.ledgers) == (0, None, 5, 2)
+        assert "bring them back" in str(info.unknown)
+        with pytest.raises(EndUnknown):
+            await log.trim(6)
+        await log.trim(2)
+        state = await state_of(log._ledgers, "events")
+        assert (state.first, state.end, state.known_end, state.unknown is None) == (2, None, 5, False)
         cluster: Any = SimpleNamespace(ledgers=log._ledgers)
         stores = decommissioning.Stores(("ledger-store/gone",), (a,), False, (ledger,))
         (loss,) = await forgetting.losses(cluster, stores, Progress())
@@ -188,7 +203,9 @@ def test_a_log_is_readable_up_to_the_last_entry_that_is_known_to_be_acknowledged
         await forgetting.give_up(cluster, stores, [loss], Progress())
         async with log.writer() as writer:
             await writer.append(b"6")
-        assert (await _read(log))[0] == [b"0", b"1", b"2", b"3", b"4"]
+        assert (await _read(log))[0] == [b"2", b"3", b"4"]
+        info = await log.info()
+        assert (info.end, info.unknown) == (info.known_end, None)
 
     play(scenario)
 
@@ -285,8 +302,10 @@ def test_an_end_with_lost_entries_is_not_found_while_a_store_that_may_have_them_
         log, ledger = await _with_entries(stage, 20)
         await _delete(stage, ledger, range(5, 20))
         stage.cluster.network.isolate(stage.stores[0])
+        info = await log.info()
+        assert (info.end, info.known_end) == (None, 0) and "cannot be read now" in str(info.unknown)
         with pytest.raises(Unavailable):
-            await log.info()
+            await log.trim(1)
         stage.cluster.network.heal()
         assert (await log.info()).end == 5 + 15 * ENTRY_RECORDS_MAX
 

@@ -95,3 +95,12 @@ def small_tmpfs(place: Path, size_mib: int, *, ballast: bool = False) -> tuple[s
         pytest.skip(f"skipped: cannot mount a small tmpfs here ({probe.stderr.strip()})")
     more = f" && dd if=/dev/zero of={place}/ballast bs=1M count=1 2>/dev/null" if ballast else ""
     return "unshare", "-m", "sh", "-c", f'{mount}{more} && exec "$@"', "sh"
+
+
+def read_only_mount(place: Path) -> tuple[str, ...]:
+    """Return the words that run a child which sees the directory `place` mounted for reading only, in its own mount namespace."""
+    mount = f"mount --bind {place} {place} && mount -o remount,ro,bind {place}"
+    probe = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"skipped: cannot mount for reading only here ({probe.stderr.strip()})")
+    return "unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh"

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from ebla.storage.environment import JOINED_STEP
-from ebla.storage.errors import Corruption, Damaged, StorageError
+from ebla.storage.errors import Corruption, Damaged, SnapshotExpired, StorageError
+from ebla.storage.lmdb import mapping
 from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, LOCK_FILE
 from ebla.storage.lmdb.identity import IDENTITY_DATABASE, IDENTITY_KEY
 from ebla.storage.schema import COLUMNS, ROWS
 from ebla.storage.tablets import local_reader
-from tests.storage.children import Child
+from tests.storage.children import Child, read_only_mount
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, stored
 
 
@@ -125,6 +126,25 @@ def test_a_scan_that_is_closed_early_closes_the_environment(owner: Owner, scan: 
     assert local_reader._open == {}
 
 
+def test_the_snapshot_of_a_caller_that_does_not_come_back_is_closed(
+    owner: Owner, scan: Scan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_reader, "KEPT_S", 0.01)
+    owner("large 0 3000 5000")
+    under_way = scan()
+    batch = next(under_way)
+    before = batch.to_pylist()
+    ((reader, _),) = local_reader._open.values()
+    with mapping._snapshot_closed:
+        assert mapping._snapshot_closed.wait_for(lambda: not reader._snapshots, 30.0)
+    for _ in range(3):  # on the pages that the snapshot has had
+        owner("large 0 3000 5000")
+    assert batch.to_pylist() == before
+    with pytest.raises(SnapshotExpired, match="open a new one"):
+        list(under_way)
+    assert local_reader._open == {}
+
+
 def test_the_owners_file_may_grow_while_it_is_read(owner: Owner, scan: Scan) -> None:
     owner("put 0 20000 a")
     under_way = scan()
@@ -165,6 +185,26 @@ def test_nothing_is_read_where_a_snapshot_cannot_be_noted(owner: Owner, scan: Sc
     (owner.directory / LOCK_FILE).unlink()  # as on a file system that is mounted for reading
     with pytest.raises(StorageError, match=r"cannot write .*lock\.mdb, .*: mount the directory for writing"):
         rows(scan())
+
+
+READS = """
+import sys
+from pathlib import Path
+from ebla.storage.errors import StorageError
+from ebla.storage.lmdb.reader import LmdbReader
+try:
+    LmdbReader(Path(sys.argv[1]), ())
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_nothing_is_read_from_a_mount_for_reading_only(owner: Owner) -> None:
+    owner("put 0 10 a")
+    prefix = read_only_mount(owner.directory)
+    child = [*prefix, sys.executable, "-c", READS, str(owner.directory)]
+    shown = subprocess.run(child, capture_output=True, text=True, check=True).stdout
+    assert "mount the directory for writing" in shown
 
 
 def test_an_environment_of_another_format_is_not_read(owner: Owner, scan: Scan) -> None:

@@ -203,7 +203,8 @@ class Reader:
             if not ending.enough:
                 missing = len(newest.stores) - len(ending.tails)
                 raise EndUnknown(
-                    f"the end of ledger {found.ledger} is not known now: {missing} of its {len(newest.stores)} stores do not answer",
+                    f"the end of ledger {found.ledger} is not known now: {missing} of its {len(newest.stores)} stores do not "
+                    "answer; bring them back, or, if they are lost for good, `ebla nodes forget HOST --accept-loss`",
                     ledger=found.ledger,
                     confirmed=ending.known,
                 )

@@ -197,7 +197,8 @@ class _Recovery:
             if isinstance(answer, EblaError)
         )
         return RecoveryFailed(
-            f"ledger {self._found.ledger} could not be {what}: too few of its stores answered ({reasons}); bring them back",
+            f"ledger {self._found.ledger} could not be {what}: too few of its stores answered ({reasons}); bring them "
+            "back, or, if they are lost for good, `ebla nodes forget HOST --accept-loss`",
             ledger=self._found.ledger,
             entry=entry,
             silent=tuple(

@@ -34,10 +34,11 @@ from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption, Damaged, InvalidArgument
 from ebla.storage.logs import private_log
 from ebla.storage.logs.entries import START, Position
-from ebla.storage.rows import alteration, checksum
+from ebla.storage.rows import checksum
 from ebla.storage.rows.codecs import codec_of, shared
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets import tablet_store
+from ebla.storage.tablets.positions import altered
 from ebla.storage.tablets.quarantine import Quarantine
 from ebla.storage.tablets.tablet_store import TabletStore
 
@@ -329,9 +330,5 @@ def _rows(superblock: Superblock, store: TabletStore) -> Rows:
     seed = checksum.seed(superblock.tablet)
     if store.alteration is None:
         return Rows(store, codec_of(superblock.schema), seed)
-    try:
-        altered = alteration.decode(store.alteration)
-    except msgspec.MsgspecError as error:
-        path = store.environment.path
-        raise Corruption(f"the alteration in {path} cannot be read: {error}", path=path) from error
-    return Rows(store, codec_of(altered.schema), seed, altered.dropped)
+    found = altered(store.alteration, store.environment.path)
+    return Rows(store, codec_of(found.schema), seed, found.dropped)

@@ -14,7 +14,7 @@ from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import Yes, argument, option
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Shown, Ui
-from ebla.wording import command, count, host_of, number, short, size
+from ebla.wording import command, count, host_of, short, size
 
 if TYPE_CHECKING:
     from ebla.log.awaited import Log
@@ -157,7 +157,10 @@ async def list_logs(cluster: Cluster) -> Shown:
     )
     headers = ("LOG", "FIRST>", "NEXT>", "RECORDS>", "LEDGERS>", "SIZE>", "WRITER")
     document = {"logs": [document_of(each, {}) for each in found]}
-    return document, listing(headers, rows) if found else "no logs"
+    if not found:
+        return document, "no logs"
+    unknown = [f"log {each.name}: {_positions(each)}: {each.unknown}" for each in found if each.unknown]
+    return document, listing(headers, rows), *(["", *unknown] if unknown else [])
 
 
 async def describe(cluster: Cluster, name: LogName) -> Shown:
@@ -174,7 +177,7 @@ async def describe(cluster: Cluster, name: LogName) -> Shown:
     shown = facts(
         (
             ("log", state.name),
-            ("positions", f"{state.first:,} to before {number(state.end)}: {number(state.records)} records"),
+            ("positions", _positions(state)),
             ("stores", _quorums(settings)),
             ("records are kept", " and ".join(kept) or "until they are trimmed"),
             ("a ledger ends", f"at {size(settings.roll_bytes)} or after {settings.roll_s:,.0f} s"),
@@ -186,6 +189,12 @@ async def describe(cluster: Cluster, name: LogName) -> Shown:
     ledgers = listing(("LEDGER>", "STATE", "FIRST>", "ENTRIES>", "SIZE>", "STORES"), rows)
     errors = [f"  ledger {part.ledger}: {part.error}" for part in state.ledgers if part.error]
     return document_of(state, where), shown, *(["", ledgers] if state.ledgers else []), *errors
+
+
+def _positions(state: LogState) -> str:
+    if state.end is None:
+        return f"{state.first:,} to before {state.known_end:,}, and the end is not known"
+    return f"{state.first:,} to before {state.end:,}: {state.records:,} records"
 
 
 def _hosts(part: Part, where: dict[str, str]) -> str:
