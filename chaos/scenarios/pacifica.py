@@ -4,21 +4,39 @@ These scenarios have no such variant:
 
     locks       has no tables
     growing     lets the journal grow; its tables have one replica, which pauses as often as the master does
+
+Those with several masters hit tablet servers, too: the active master and a primary may be away at the same time.
+
+Of those with columns (columns.py) only some have one: those that damage, copy, alter or lose rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.fault_points import PACIFICA_POINTS
+from ebla.chaos.scenarios import columns
 from ebla.chaos.scenarios.scenario import ENVELOPES, Scenario, rates, small
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.tokens import Tokens
+from ebla.storage.schema import ROWS
 
 PREFIX = "pacifica-"
 WITHOUT = ("locks", "growing")
+SERVERS_TOO = ("masters", "takeovers")
+WITH_COLUMNS = (
+    "everything",
+    "disks",
+    "full-disks",
+    "copies",
+    "members",
+    "mending",
+    "alters",
+    "restores",
+    "disasters",
+)
 
 # Leases are half as long as in production, so that a server ends, and returns, within a run.
 LIMITS = DetectorLimits(beacon_s=0.5, lease_s=2.0, grace_s=2.5)
@@ -46,12 +64,15 @@ FIRST = (
     "disks",
     "full-disks",
     "accepts",
+    "columns-everything",
+    "columns-copies",
+    "columns-alters",
 )
 
 
-def with_pacifica(scenarios: Iterable[Scenario]) -> Iterator[Scenario]:
-    for each in scenarios:
-        if each.name not in WITHOUT:
+def with_pacifica(scenarios: Collection[Scenario]) -> Iterator[Scenario]:
+    for each in (*scenarios, *columns.with_columns(scenarios)):
+        if _has_variant(each):
             variant = replace(each, name=PREFIX + each.name, replication="pacifica")
             mix = {**each.mix, **ENVELOPES} if each.mix else {}
             shape = replace(
@@ -59,5 +80,13 @@ def with_pacifica(scenarios: Iterable[Scenario]) -> Iterator[Scenario]:
                 server={**each.shape.server, **SERVER},
                 master={**each.shape.master, "detector": LIMITS},
             )
-            yield replace(variant, mix=mix, shape=shape, points=(*each.points, *PACIFICA_POINTS))
+            victims = (*each.victims, *shape.host_names()) if each.name in SERVERS_TOO else each.victims
+            points = (*each.points, *PACIFICA_POINTS)
+            yield replace(variant, mix=mix, shape=shape, points=points, victims=victims)
     yield ACCEPTS
+
+
+def _has_variant(each: Scenario) -> bool:
+    if each.storage == ROWS:
+        return each.name not in WITHOUT
+    return each.name.removeprefix(columns.PREFIX) in WITH_COLUMNS

@@ -51,8 +51,8 @@ def test_a_plan_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> 
 
 
 def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulation() -> None:
-    own = {name for name in set(SCENARIOS) - set(ray.SHARED) if not name.startswith(columns.PREFIX)}
-    assert {name.removeprefix(PREFIX) for name in own} == {
+    own = {name.removeprefix(PREFIX) for name in set(SCENARIOS) - set(ray.SHARED)}
+    assert {name for name in own if not name.startswith(columns.PREFIX)} == {
         "masters",
         "takeovers",
         "growing",
