@@ -56,11 +56,11 @@ class ServerStatus(msgspec.Struct, frozen=True):
         drained: It drains, and is a member of no tablet any more.
         maintained: It may be silent, and gets no new replicas.
         suspended: It gets no lease and no new replicas, because of an operator.
-        unlisted: It is suspended because it is not on the allow list.
         disks: The space of its directory, then of each data directory that is not lost.
         lease: "alive", "ending", "ended", or "unknown" before the first beacon to this master; "" if it needs none.
         lease_number: The number of the last acknowledged beacon.
         beacon_age_s: Seconds since the last acknowledged beacon; None if there was none.
+        unlisted: It is suspended because it is not on the allow list.
     """
 
     uuid: str

@@ -115,13 +115,14 @@ class Hosts:
     @rpc
     async def allow_only(self, request: AllowRequest) -> AllowReply:
         """Allow the named servers and no others, durably; or all again. Those that are not on the list are as if suspended."""
-        allowed, known = self._catalog.allowed, [server.address for server in self._servers.known()]
+        allowed, members = self._catalog.allowed, self._catalog.members.addresses()
+        known = dict.fromkeys([*members, *(server.address for server in self._servers.known())])
         wanted = None if request.servers is None else self._listed(request.servers)
 
         def decide() -> Sequence[Edit]:
             ended = [ServerAllowed(each, False) for each in allowed if each not in (wanted or ())]
             new = [ServerAllowed(each, True) for each in wanted or () if each not in allowed]
-            return [] if wanted is None else [*ended, *new]
+            return [] if wanted is None else [*new, *ended]
 
         if decide():
             await self._scribe.change("suspend", decide, self._wake)
