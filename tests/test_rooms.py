@@ -84,11 +84,11 @@ ARROWS = {
     "chaos": {
         MODULES: "checkers defects invariants ray ray/stage scenarios simulation workloads",
         "workloads": "checkers",
-        "scenarios": "checkers simulation workloads",
+        "scenarios": "checkers simulation workloads workloads/logs",
         "invariants": "checkers simulation simulation/observers workloads",
         "defects": "scenarios simulation",
         "powercut": "simulation",
-        "ray": "checkers scenarios workloads",
+        "ray": "checkers scenarios workloads workloads/logs",
     },
     "chaos/powercut": {
         MODULES: "cuts damage life recording",

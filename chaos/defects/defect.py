@@ -91,7 +91,7 @@ CRASHES_BESIDE_A_STOP = (
 STORES_START_AGAIN = tuple(
     Fault(0.3 + 0.5 * number, "crash", (f"store-{store}",), 0.02)
     for number in range(15)
-    for store in (1, 2, 3, 4)
+    for store in (1, 2, 3, 4, 5)
 )
 
 # The host of a ledger store is lost, and copies reach the disks of the others late.

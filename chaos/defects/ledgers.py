@@ -23,14 +23,14 @@ from ebla.log.appender import Appender
 from ebla.log.awaited import LogWriter
 
 
-@defect("events", 60, Window, "_counted", seed=0)
+@defect("events", 60, Window, "_counted", seed=2)
 def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     """A writer acknowledges an entry that one store less than the ack quorum has."""
     counted: int = original(self, pending)
     return counted + 1
 
 
-@defect("events", 60, ends, "fate", seed=7)
+@defect("events", 60, ends, "fate", seed=2)
 def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(found, number):
@@ -39,7 +39,7 @@ def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: 
     return original(found, number, answers, gone)
 
 
-@defect("events", 60, seed=5)
+@defect("events", 60, seed=6)
 def unconfirmed_entries_read() -> list[Swap]:
     """A reader returns entries that one store has, and that a recovery may drop."""
 
@@ -81,7 +81,7 @@ def arrivals_removed_unmoved(original: Any, self: Arrivals, *bounds: Any) -> Any
     return changes[1:], numbers
 
 
-@defect("events", 60, LedgerStore, "_fence", seed=7, faults=STORES_START_AGAIN)
+@defect("events", 60, LedgerStore, "_fence", seed=5, faults=STORES_START_AGAIN)
 async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
     """A store that starts again forgets that a ledger is fenced."""
     self.heads[ledger] = rules.fenced(head)
@@ -92,7 +92,7 @@ async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: in
     """A recovery ends a ledger at the last entry that its stores know to be acknowledged."""
 
 
-@defect("events", 60, shared, "Set", seed=1)
+@defect("events", 60, shared, "Set", seed=0)
 def records_set_without_versions(path: str, data: bytes, version: int) -> Set:
     """A record of a ledger or a log is set although another change came first."""
     return Set(path, data)

@@ -47,7 +47,7 @@ async def store_registers_once(original: Any, self: Presence, info: StoreInfo) -
         await original(self, info)
 
 
-@defect("repairs", 60, Held, "open", seed=4)
+@defect("repairs", 60, Held, "open", seed=2)
 async def auditor_acts_unelected(self: Held) -> Session:
     """An auditor that is not sure of its lock marks ledgers in another session."""
     if self.sure:
@@ -70,7 +70,7 @@ async def locks_outlive_workers(sessions: LastingSession, ledger: int, holder: s
     return LedgerLock(ledger, made.version, session)
 
 
-@defect("repairs", 60, rules, "lacking", seed=11)
+@defect("repairs", 60, rules, "lacking", seed=4)
 def damaged_copies_stay(looked: m.CheckReply) -> list[int]:
     """A repair copies what a store lacks, and leaves what the store has damaged."""
     return list(looked.absent)

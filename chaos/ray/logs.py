@@ -8,7 +8,7 @@ judges them as one.
 from __future__ import annotations
 
 from ebla.chaos.ray.shared import VALUES
-from ebla.chaos.workloads.events import Events
+from ebla.chaos.workloads.logs.events import Events
 
 NAME = "log"
 ROLL_BYTES = 5_000

@@ -37,8 +37,8 @@ from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import Churn
-from ebla.chaos.workloads.events import Events
 from ebla.chaos.workloads.locks import Locks
+from ebla.chaos.workloads.logs.events import Events
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from ebla.actors.fault_points import LEDGER_POINTS, REPAIR_OF_LEDGERS_POINTS
 from ebla.chaos.scenarios.scenario import Scenario, rates, small
-from ebla.chaos.workloads.events import Events
-from ebla.chaos.workloads.ledgers import Ledgers
+from ebla.chaos.workloads.logs.events import Events
+from ebla.chaos.workloads.logs.ledgers import Ledgers
 
+# Ensemble, write and ack quorum: as many stores as copies, and more.
+_QUORUMS = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (4, 2, 2))
+_EVENTS = small(hosts=1, clients=3, stores=5)
 _REPAIRS = small(hosts=1, clients=2, masters=2, journals=3, stores=5, auditors=2)
 _LEDGERS = small(hosts=1, clients=3, stores=6, auditors=2)
 _AGES = small(hosts=1, clients=2, stores=3, auditors=2)
@@ -16,22 +19,23 @@ OF_LOGS = (
         "events",
         rates(
             "crash 3, crash_point 5, stop 1, pause 1.5, zombie 0.5, client_crash 2, isolate 1.5, cut 1.5, cut_one_way 1.5, "
-            "lose 1, repeat 1, delay 1, slow_disk 1, full_disk 0.5, blackout 0.3"
+            "lose 1, repeat 1, delay 1, slow_disk 1, full_disk 0.5, blackout 0.3, client_pause 1.5"
         ),
-        lambda: [Events()],
-        small(hosts=1, clients=3, stores=4),
+        lambda: [Events(quorums=_QUORUMS)],
+        _EVENTS,
+        duration_s=10.0,
         replicas=1,
         points=LEDGER_POINTS,
-        victims=("store-1", "store-2", "store-3", "store-4"),
+        victims=_EVENTS.store_hosts(),
     ),
     Scenario(  # stores are lost, for a while or for good, while auditors and replication workers fail, too
         "repairs",
         rates(
             "crash 3, crash_point 6, stop 1, pause 2, zombie 0.5, client_crash 2, isolate 2, cut_master 1.5, cut 1, "
             "cut_one_way 1, lose 0.5, repeat 0.5, delay 0.5, slow_disk 1, full_disk 0.7, lose_host 1, lose_disk 0.7, "
-            "fail_sync 0.3, rot 0.5"
+            "fail_sync 0.3, rot 0.5, client_pause 1"
         ),
-        lambda: [Events(opens=0.7, trims=0.8)],
+        lambda: [Events(quorums=_QUORUMS, opens=0.7, trims=0.8)],
         _REPAIRS,
         duration_s=14.0,
         replicas=1,

@@ -9,8 +9,7 @@ chains.py         nodes point to the last acknowledged one
 stamps.py         groups of rows get one number in one batch
 locks.py          locks, sequential nodes, watches
 alters.py         columns are added, dropped and renamed during inserts
-events.py         clients take turns as the writer of a log
-ledgers.py        clients write ledgers without a log, and end those of others
+logs/             logs and ledgers
 churn.py          tables are created and dropped
 moves.py          members are added, moved and removed
 levels.py         the cluster is frozen and thawed, hosts are suspended

@@ -5,6 +5,7 @@ Every record is appended once. A client that is fenced goes on as a reader, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ebla.actors.errors import TimedOut
@@ -26,6 +27,7 @@ EXPLAINED = {
 }
 SMALL_ROLL = 1_500
 MANY_MAX = 20
+WRITES = ("append", "many", "side by side")  # a client that is no writer reads instead
 READ_S_MAX = 20.0
 
 
@@ -37,17 +39,15 @@ class Events(Workload):
 
     def __init__(
         self,
-        ensemble: int = 3,
-        write_quorum: int = 3,
-        ack_quorum: int = 2,
         *,
+        quorums: Sequence[tuple[int, int, int]] = ((3, 3, 2),),
         opens: float = 2.0,
         trims: float = 0.0,
         retain_s: float | None = None,
     ) -> None:
-        """`opens`, `trims`: how often a writer opens the log again, and a client deletes old records, in comparison with other
+        """`quorums`: ensemble, write and ack quorum of the log, of which one is drawn. `opens`, `trims`: how often a writer opens the log again, and a client deletes old records, in comparison with other
         steps. `retain_s`: of the log."""
-        self.quorums = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
+        self.quorums = quorums
         self.opens, self.trims, self.retain_s = opens, trims, retain_s
         self._next = 0
 
@@ -62,8 +62,14 @@ class Events(Workload):
         return 0
 
     async def prepare(self, client: Client) -> None:
+        ensemble, write_quorum, ack_quorum = client.random.choice(self.quorums)
         await client.db.create_log(
-            self.log, roll_bytes=self.roll_bytes, retain_s=self.retain_s, **self.quorums
+            self.log,
+            ensemble=ensemble,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            retain_s=self.retain_s,
+            roll_bytes=self.roll_bytes,
         )
 
     async def run(self, client: Client) -> None:
@@ -111,7 +117,7 @@ class _User:
             ("open", "append", "many", "side by side", "read", "read all", "leave", "trim"),
             (opens, 8, 3, 2, 5, 1, 0.5, self._workload.trims),
         )[0]
-        if verb == "read":
+        if verb == "read" or (self._writer is None and verb in WRITES):
             await self._read(self._read_to)
         elif verb == "read all":
             await self.read_all()
@@ -119,8 +125,6 @@ class _User:
             await self._trim()
         elif verb == "open":
             await self.open()
-        elif self._writer is None:
-            return
         elif verb == "leave":
             await self.leave()
         elif verb == "side by side":
