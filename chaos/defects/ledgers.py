@@ -88,8 +88,9 @@ async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
 
 
 @defect("events", 60, recovery._Recovery, "_read_forward", seed=1)
-async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: int) -> None:
+async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: int) -> bool:
     """A recovery ends a ledger at the last entry that its stores know to be acknowledged."""
+    return False
 
 
 @defect("events", 60, shared, "Set", seed=0)
