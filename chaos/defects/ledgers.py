@@ -87,7 +87,7 @@ async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
     self.heads[ledger] = rules.fenced(head)
 
 
-@defect("events", 60, recovery._Recovery, "_read_forward", seed=1)
+@defect("events", 60, recovery._Recovery, "_read_forward", seed=2)
 async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: int) -> bool:
     """A recovery ends a ledger at the last entry that its stores know to be acknowledged."""
     return False

@@ -87,7 +87,7 @@ def lease_equals_the_grace(original: Any, self: Lease, limits: DetectorLimits) -
     original(self, replace(limits, lease_s=limits.grace_s))
 
 
-@defect("pacifica-leases", 40, Lease, "acknowledged", seed=3, faults=LATE_ANSWERS)
+@defect("pacifica-leases", 40, Lease, "acknowledged", seed=2, faults=LATE_ANSWERS)
 def server_lease_from_answer(original: Any, self: Lease, now: float, number: int, sent_at: float) -> None:
     """A server's lease counts from the answer to its beacon, not from the sending."""
     original(self, now, number, now)
@@ -148,7 +148,7 @@ def incarnation_not_recorded(original: Any, self: Appointer) -> list[Edit]:
     return [edit for edit in edits if edit.configurations]
 
 
-@defect("pacifica-leases", 60, seed=1, faults=LATE_BEACONS)
+@defect("pacifica-leases", 60, seed=3, faults=LATE_BEACONS)
 def earlier_incarnation_followed() -> list[Swap]:
     """A beacon of a former process, which arrives late, makes the present one look like the former."""
     meet = Detector._meet
