@@ -39,6 +39,7 @@ from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import Churn
 from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.logs.events import Events
+from ebla.chaos.workloads.logs.ledgers import Ledgers
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
@@ -184,7 +185,7 @@ def _runs_here(each: simulated.Scenario) -> bool:
     share, hosts are not lost for good, and memtables are so large that columns are rarely written."""
     if each.shape.forced or each.shape.grows or each.storage != ROWS:
         return False
-    return each.shape.masters == 1 and not any(isinstance(one, Locks) for one in each.workloads())
+    return each.shape.masters == 1 and not any(isinstance(one, Locks | Ledgers) for one in each.workloads())
 
 
 SHARED = {name: each for name, each in simulated.SCENARIOS.items() if _runs_here(each)}

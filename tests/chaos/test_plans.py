@@ -50,7 +50,7 @@ def test_a_plan_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> 
     plans.check(plans.decode(plans.encode(plan)), victims, ray.NO_POINTS)
 
 
-def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulation() -> None:
+def test_scenarios_with_several_masters_locks_ledgers_or_lost_hosts_run_only_in_simulation() -> None:
     own = {name.removeprefix(PREFIX) for name in set(SCENARIOS) - set(ray.SHARED)}
     assert {name for name in own if not name.startswith(columns.PREFIX)} == {
         "masters",
@@ -60,6 +60,7 @@ def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulati
         "crowds",
         "disasters",
         "repairs",
+        "ledgers",
     }
     with pytest.raises(InvalidArgument, match="there is no scenario 'crowds'"):
         ray.scenario("crowds")
