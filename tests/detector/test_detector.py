@@ -40,7 +40,6 @@ FINER = [
     Rules(tick_s=5, slow_tick_s=4),
     Rules(slow_tick_s=8, servers=2, troubles=3),
     Rules(servers=3, troubles=2),
-    Rules(tick_s=5, slow_tick_s=4, servers=3, troubles=2),
 ]
 
 
