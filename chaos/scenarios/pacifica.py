@@ -5,8 +5,7 @@ These scenarios have no such variant:
     locks       has no tables
     growing     lets the journal grow; its tables have one replica, which pauses as often as the master does
 
-Those with several masters hit tablet servers, too: the active master and a primary may be away at the same time. Tablet servers
-lose no data there: with `min_members` as high as the number of replicas and of hosts a loss is not repaired (docs/pacifica.md).
+Those with several masters hit tablet servers, too: the active master and a primary may be away at the same time.
 
 Of those with columns (columns.py) only some have one: those that damage, copy, alter or lose rows.
 """
@@ -81,11 +80,9 @@ def with_pacifica(scenarios: Collection[Scenario]) -> Iterator[Scenario]:
                 server={**each.shape.server, **SERVER},
                 master={**each.shape.master, "detector": LIMITS},
             )
-            variant = replace(variant, mix=mix, shape=shape, points=(*each.points, *PACIFICA_POINTS))
-            if each.name in SERVERS_TOO:
-                hosts = (*each.victims, *shape.host_names())
-                variant = replace(variant, victims=hosts, destroyed=each.victims)
-            yield variant
+            victims = (*each.victims, *shape.host_names()) if each.name in SERVERS_TOO else each.victims
+            points = (*each.points, *PACIFICA_POINTS)
+            yield replace(variant, mix=mix, shape=shape, points=points, victims=victims)
     yield ACCEPTS
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from ebla.actors import messages as m
 from ebla.actors.master.catalog.catalog import RUNNING
 from ebla.actors.messages.diagnosis import ForceRequest
@@ -88,6 +90,31 @@ async def test_a_forced_learner_serves_and_the_data_of_former_voters_goes_into_q
 
 def uuid_of(stage: Stage, host: str) -> str:
     return role(stage, host).instance.uuid
+
+
+@pytest.mark.parametrize("which", ["a secondary", "the primary"])
+@staged(play, 0, OPTIONS)
+async def test_a_voter_that_lost_its_directory_votes_again_on_its_host_though_none_may_leave(
+    stage: Stage, which: str
+) -> None:
+    """There are as many hosts as replicas, and writes take all of them."""
+    tablet, flights = await with_rows(stage, "ab", replicas=2, min_members=2)
+    first = host_of(stage, tablet)
+    lost = first if which == "the primary" else next(host for host in "ab" if host != first)
+    former = uuid_of(stage, lost)
+    stage.cluster.crash(server(lost))
+    stage.cluster.lose_disk(server(lost))
+    await stage.cluster.restart(server(lost))
+    await stage.until(
+        lambda: (
+            members_of(stage, tablet) == dict.fromkeys("ab", "voter")
+            and stored(stage, tablet).peer(former) is None
+            and leads(stage, tablet)
+        ),
+        120,
+    )
+    await flights.upsert(LATER)
+    assert await rows(flights) == 30
 
 
 @staged(play, 0, OPTIONS)

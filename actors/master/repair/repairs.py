@@ -23,7 +23,7 @@ from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Server, Servers, gets_new
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.rules import healing
-from ebla.actors.replication.configuration import VOTER, Order, Peer
+from ebla.actors.replication.configuration import VOTER, Configuration, Order, Peer
 from ebla.actors.world import Random
 
 CHECKS_MAX = 256  # tablets checked without a pause, at some 30 us each
@@ -174,7 +174,6 @@ class Repairs:
         """Live servers with disk space and without marks, on hosts without a member of the tablet."""
         assert record.configuration is not None, record.tablet
         members = record.configuration.peers
-        addresses = [peer.address for peer in members]
         known = [server for peer in members if (server := servers.get(peer.uuid)) is not None]
         hosts = [server.host for server in known]
         return [
@@ -182,7 +181,7 @@ class Repairs:
             for server in alive
             if server.takes_data
             and gets_new(catalog, server.address)
-            and server.address not in addresses
+            and _is_free(record.configuration, server)
             and server.host not in hosts
         ]
 
@@ -204,6 +203,13 @@ class Repairs:
         for since in (self._unfulfilled, self._writes_wait):
             for tablet in [tablet for tablet in since if tablet not in self._views.unsettled]:
                 del since[tablet]
+
+
+def _is_free(configuration: Configuration, server: Server) -> bool:
+    """Whether no member is at the server's address. A member with another uuid there has lost its directory. In a PacificA tablet it
+    may have to stay until another has its vote: then the server may be that other one."""
+    there = [peer.uuid for peer in configuration.peers if peer.address == server.address]
+    return not there or (configuration.primary is not None and server.uuid not in there)
 
 
 def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:
