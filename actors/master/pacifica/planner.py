@@ -7,7 +7,7 @@ A tablet gets another configuration because
     its table's min_members changed     every tablet gets the new number
     its primary has ended before        and no other voter was alive then: one that is alive now leads
     its primary has declined to lead    the server lives, and has no running replica: another voter leads
-    its primary does not lead           it led this ballot until its lease was over: it gets a new ballot
+    its primary does not lead           it led this ballot until its lease was over: it gets a new ballot, or a less doubtful voter
 
 `unled` has the tablets whose primary is not known to lead in the ballot of the catalog: all of them when a master begins,
 then those whose configuration changed, whose primary has ended, or reports that it does not lead. Each is ordered, or changed, until
@@ -53,8 +53,8 @@ class Reported(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A replica as the incarnation `start` of its server reported it last. `ballot`: of the newest configuration in its log, which
-    ended at `last_index` then."""
+    """A replica as the incarnation `start` of its server reported it last, or that there is none. `ballot`: of the newest
+    configuration in its log, which ended at `last_index` then."""
 
     start: str
     runs: bool
@@ -136,7 +136,8 @@ class Planner:
             if known is None:
                 self._held.pop(tablet, None)
                 self._settled.pop(tablet, None)
-            self._held.get(tablet, {}).pop(instance.uuid, None)
+            else:
+                self._held.setdefault(tablet, {})[instance.uuid] = Held(instance.start, False, 0, 0)
             waits = instance.uuid in self._catalog.tablets[tablet].unseen if known is not None else True
             if known is not None and known.primary == instance.uuid and not waits:
                 self._note(tablet, Reported(instance.uuid, instance.start, 0))
@@ -273,7 +274,20 @@ class Planner:
             reported = None
         if self._detector.has_ended(known.primary) or (reported is not None and reported.declined):
             return self._after_end(ranks, tablet, known, known.primary, silent=True)
-        return appointed(known, known.primary) if reported is not None else None
+        if reported is None:
+            return None
+        primary = self._again(ranks.now, tablet, known)
+        return None if self._waits(ranks.now, tablet, known, primary, primary) else appointed(known, primary)
+
+    def _again(self, now: float, tablet: str, known: Configuration) -> str:
+        """The voter that leads after a primary that waits for another ballot: the same one, unless its process has begun of late and
+        another voter is less doubtful."""
+        able = [peer.uuid for peer in known.voters() if self._may_lead(tablet, peer.uuid, known.settled)]
+        assert known.primary is not None, tablet
+        return min(
+            [known.primary, *able],
+            key=lambda uuid: (*self._doubt(now, tablet, uuid), uuid != known.primary),
+        )
 
     def _after_doubt(self, ranks: _Ranks, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration that ends a doubt; None if the last one is not known, or none of its voters may lead."""
@@ -329,9 +343,24 @@ class Planner:
             alive=lambda other: self._may_lead(tablet, other, known.settled),
             rank=lambda other: (*self._doubt(ranks.now, tablet, other), ranks.count(other)),
         )
-        if made is not None:
-            ranks.moved(known, made)
+        if made is None or (
+            made.primary is not None
+            and made.primary != known.primary
+            and self._waits(ranks.now, tablet, known, made.primary, uuid)
+        ):
+            return None
+        ranks.moved(known, made)
         return made
+
+    def _waits(self, now: float, tablet: str, known: Configuration, chosen: str, ended: str) -> bool:
+        """Whether a less doubtful voter than the chosen one, and not the one that has `ended`, may show its replica soon: its server was
+        there a moment ago. After a restart of everything the first to report is not always the one with everything."""
+        if not self._doubt(now, tablet, chosen)[0]:
+            return False
+        others = (peer.uuid for peer in known.voters() if peer.uuid not in (chosen, ended))
+        return any(
+            self.runs(tablet, uuid) is None and self._detector.heard_lately(now, uuid) for uuid in others
+        )
 
     def _may_lead(self, tablet: str, uuid: str, settled: int) -> bool:
         """Whether the process that has the server's lease has reported that its replica runs, and holds what all voters held: another

@@ -33,6 +33,12 @@ class PacificaCore(PacificaState):
         if self._lead is not None and now - watched_at > self.limits.pause_s:
             self._lead.paused(now)
         super()._pass_time(now)
+        if (
+            self._lead is not None
+            and not self.stance.quiescent
+            and now - self._posted_at > self.limits.pause_s
+        ):
+            self._lead.paused(now)  # its secondaries are silent because it is
 
     def tick(self, now: float) -> None:
         """Do the work that is due. Feed messages that have arrived first."""
@@ -46,7 +52,7 @@ class PacificaCore(PacificaState):
         if lead.transfer and lead.transfer.deadline <= now:
             self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
             lead.transfer = None
-        if self.asked is None and lead.gives_way_at() <= now:
+        if self.asked is None and lead.gives_way_at(self._now) <= self._now:
             self._give_way(lead)
         else:
             self._consider(lead)

@@ -123,10 +123,14 @@ class Primary(Peers):
         at = [time for time in at if time > now] + [self._leaves_at(uuid) for uuid in self.joining]
         return min(at, default=float("inf"))
 
-    def gives_way_at(self) -> float:
-        """The time from which another voter must lead, because our disk, which hangs or is full, delays every write."""
+    def gives_way_at(self, now: float) -> float:
+        """The time from which another voter must lead, because our disk, which hangs or is full, delays every write. The one that would
+        follow has answered a moment ago."""
         stall = self._own_stall
         if stall is None or self.transfer is not None or self._held_by_others() < stall.index:
+            return float("inf")
+        successor = self.choose_successor()
+        if successor is None or now - self.peers[successor].healthy_at > self._limits.patience_s:
             return float("inf")
         return max(stall.since, self._watching_since) + self._limits.stalled_s
 

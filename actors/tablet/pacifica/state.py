@@ -8,7 +8,7 @@ from __future__ import annotations
 from ebla.actors.detector.lease import Lease
 from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.tablet.engine.core import FOLLOWER, LEADER
+from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.quiescence import AWAKE, NO_CONTACTS, Contacts
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
@@ -47,6 +47,9 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
         self._older_copy = OlderCopy()
+        self._posted_at = (
+            now  # when messages could leave last: they wait for hard states, of other tablets as well
+        )
 
     # -- views
 
@@ -92,7 +95,7 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         if lead.transfer:
             due.append(lead.transfer.deadline)
         if self.asked is None:
-            due += [lead.next_failure(now), lead.gives_way_at()]
+            due += [lead.next_failure(now), lead.gives_way_at(now)]
         return max(now, min(due))
 
     def view(self) -> PacificaView:
@@ -120,6 +123,10 @@ class PacificaState(MemberState[BallotRecord, Primary]):
                 held,
                 known,
             )
+
+    def _sends(self) -> tuple[Send, ...]:
+        self._posted_at = self._now
+        return super()._sends()
 
     # -- commits
 
