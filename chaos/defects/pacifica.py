@@ -121,7 +121,7 @@ def stale_primary_serves() -> list[Swap]:
     return [(PacificaCore, "tick", tick_with_a_lease), (Lease, "holds", holds_any)]
 
 
-@defect("pacifica-restarts", 60, Detector, "beacon", seed=1)
+@defect("pacifica-restarts", 60, Detector, "beacon", seed=4)
 def beacon_acknowledged_too_early(
     original: Any, self: Detector, now: float, shown: ServerInstance, lease: int
 ) -> str:
@@ -178,11 +178,16 @@ def granted_before_durable(original: Any, self: Appointer) -> Any:
     return edits
 
 
-@defect("pacifica-leases", 60, planner, "after_end", faults=UNKNOWN_TO_A_NEW_MASTER)
-def unknown_taken_for_gone(original: Any, stored: Configuration, ended: str, **known: Any) -> Any:
+@defect("pacifica-leases", 60, faults=UNKNOWN_TO_A_NEW_MASTER)
+def unknown_taken_for_gone() -> list[Swap]:
     """A new master replaces a primary whose beacon it has not received yet, because another server has restarted."""
-    alive = known["alive"]
-    return original(stored, ended, **{**known, "gone": lambda uuid: not alive(uuid)})
+    original = appointments.after_end
+
+    def after_end(stored: Configuration, ended: str, **known: Any) -> Any:
+        alive = known["alive"]
+        return original(stored, ended, **{**known, "gone": lambda uuid: not alive(uuid)})
+
+    return [(planner, "after_end", after_end), (planner.Planner, "_waits", lambda *given: False)]
 
 
 @defect("pacifica-elections", 60, planner, "after_end", seed=2)
@@ -287,7 +292,7 @@ def request_does_not_count(self: PacificaCore, lead: Primary) -> list[str]:
     return list(dict.fromkeys([*(peer.uuid for peer in self.configuration.voters()), *lead.joining]))
 
 
-@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=6)
+@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=12)
 def learner_with_a_gap(self: PacificaCore, lead: Primary) -> None:
     """A learner becomes a voter before it holds everything."""
     if self.asked is not None or lead.transfer is not None:
