@@ -148,6 +148,8 @@ class Detector:
             return DECIDED
         if server.restarts >= self._limits.restarts_max and now - server.begun_at < self._limits.stable_s:
             return UNSTABLE
+        if now - server.begun_at >= self._limits.stable_s:
+            server.restarts = 0
         server.state, server.heard_at = ALIVE, now
         server.lease = max(server.lease, lease)
         return ACKNOWLEDGED

@@ -329,6 +329,9 @@ def test_a_server_that_restarts_too_often_gets_no_lease_until_it_is_stable() -> 
             master.ended(end)
     assert master.beacon(now, shown, 1) == master.beacon(now + LIMITS.stable_s - 0.1, shown, 1) == d.UNSTABLE
     assert master.beacon(now + LIMITS.stable_s, shown, 1) == d.ACKNOWLEDGED
+    (silent,) = master.decide(now + 2 * LIMITS.stable_s)
+    assert silent.restarts == 0, "the catalog gets the number of a row that is not over"
+    master.ended(silent)
     later = ServerInstance("a", 99, "later")
     assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.DECIDED
     master.ended(End("a", RESTARTED, later))
