@@ -47,9 +47,8 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
         self._older_copy = OlderCopy()
-        self._posted_at = (
-            now  # when messages could leave last: they wait for hard states, of other tablets as well
-        )
+        # When messages could leave last: they wait for hard states, of other tablets as well.
+        self._posted_at = now
 
     # -- views
 
