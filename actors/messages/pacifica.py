@@ -22,7 +22,7 @@ class BallotRecord(msgspec.Struct, frozen=True, tag="pacifica"):
 class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     """A replica's view of its group, in reports. `role`: primary, secondary, learner or inactive.
     `term`: its ballot. `leader`: the primary's uuid, or None. `lease`: the number of the lease in which a
-    primary leads. `inherited`: the last index that a primary inherited; it serves reads once that is committed.
+    primary leads. `reads_from`: the index that has to be committed before a primary serves reads.
     `era`: the operator's word for `term`; `leased`: the replica leads only while its server has a lease."""
 
     era: ClassVar[str] = "ballot"
@@ -34,7 +34,7 @@ class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     last_index: int = 0
     commit_index: int = 0
     lease: int = 0
-    inherited: int = 0
+    reads_from: int = 0
 
     @property
     def leads(self) -> bool:

@@ -24,11 +24,11 @@ class HardState(msgspec.Struct, frozen=True, tag="raft"):
 
 class RaftView(msgspec.Struct, frozen=True, tag="raft"):
     """A replica's view of its group, in reports. `role`: leader, follower or candidate. `leader`:
-    uuid or None. `inherited`: see PacificaView."""
+    uuid or None. `reads_from`: see PacificaView."""
 
     era: ClassVar[str] = "term"
     leased: ClassVar[bool] = False
-    inherited: ClassVar[int] = 0
+    reads_from: ClassVar[int] = 0
 
     role: str = "follower"
     term: int = 0

@@ -10,7 +10,7 @@ The five health classes have one meaning in every replication protocol:
     dead                     nothing                no voter runs
 
 Reading needs a majority of a Raft tablet. Of a PacificA tablet it needs the lease of the primary's server, and that
-the entries are committed which the primary inherited. A replica whose server does not answer does not count as running: what
+the entries are committed which the primary began with. A replica whose server does not answer does not count as running: what
 is unknown is not healthy.
 """
 
@@ -74,8 +74,8 @@ def _unreadable(primary: ReplicaReport, state: ServerState) -> str | None:
     if state.lease_left_s <= 0:
         return f"the server of its primary has no lease: {no_lease(state)}"
     view = primary.view
-    if view is not None and view.commit_index < view.inherited:
-        return f"its primary has committed {number(view.commit_index)} of {number(view.inherited)} inherited entries"
+    if view is not None and view.commit_index < view.reads_from:
+        return f"its primary has committed {number(view.commit_index)} of the {number(view.reads_from)} entries that it began with"
     return None
 
 

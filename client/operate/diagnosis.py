@@ -52,8 +52,13 @@ class Holder(msgspec.Struct, frozen=True):
     trouble: str = ""
 
     @property
+    def loaded(self) -> bool:
+        """Whether its replica runs, even if it lacks committed entries."""
+        return self.server == UP and self.state == m.RUNNING
+
+    @property
     def runs(self) -> bool:
-        return self.server == UP and self.state == m.RUNNING and not self.trouble
+        return self.loaded and not self.trouble
 
     @property
     def gone(self) -> bool:
@@ -219,8 +224,14 @@ def _holder(
 
 
 def _candidates(holders: Sequence[Holder], *, voters: bool = False) -> list[Holder]:
-    """Running replicas that are no voters, or all of them; the newest first, by ballot and then by the end of the log."""
-    able = [holder for holder in holders if holder.runs and (voters or holder.part != VOTER)]
+    """Replicas that run and are no voters, voters that lack committed entries, or all that run; the newest first, by ballot and then by
+    the end of the log."""
+    able = [
+        holder
+        for holder in holders
+        if (holder.runs and (voters or holder.part != VOTER))
+        or (holder.loaded and not holder.runs and holder.part == VOTER)
+    ]
     return sorted(able, key=lambda each: (each.ballot or 0, each.last_index or 0), reverse=True)
 
 
@@ -254,7 +265,7 @@ def _by_itself(evidence: TabletEvidence, health: v.TabletHealth, voters: Sequenc
 
 def _when_dead(away: Sequence[str]) -> str:
     if not away:
-        return "nothing: the data of every voter is gone"
+        return "nothing: no voter is left that has every acknowledged write"
     if len(away) == 1:
         return f"{away[0]} has every acknowledged write. When it returns with its data it becomes the primary at once, and nothing is lost"
     return (

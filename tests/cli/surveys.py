@@ -75,7 +75,7 @@ def table(hosts: tuple[str, ...] = HOSTS, leader: str | None = "a", replicas: in
 
 
 def pacifica_report(host: str, primary: str | None = "a", **other: Any) -> m.ReplicaReport:
-    """A replica in ballot 4. By default `a` is the primary, has inherited 90 entries and committed all 100."""
+    """A replica in ballot 4. By default `a` is the primary, began with 90 entries and has committed all 100."""
     led = replace(configuration(index=4), primary=uuid("a"), min_members=2)
     role = "primary" if host == primary else "secondary" if primary else "inactive"
     view = PacificaView(role, 4, uuid(primary) if primary else None, 100, 100, int(host == primary), 90)

@@ -207,7 +207,31 @@ def test_a_voter_whose_directory_is_gone_is_not_waited_for() -> None:
     )
     gone = Survey({}, (), (), dict.fromkeys(states, other))
     both_gone = diagnosis.diagnosed(evidence, health, gone, {})
-    assert both_gone.by_itself == ("nothing: the data of every voter is gone",) and both_gone.safe == ()
+    assert (
+        both_gone.by_itself == ("nothing: no voter is left that has every acknowledged write",)
+        and both_gone.safe == ()
+    )
+
+
+def test_a_voter_on_an_older_copy_has_lost_data_and_may_be_chosen() -> None:
+    peers = tuple(Peer(uuid, server(uuid)) for uuid in "ab")
+    known = Configuration(peers, 1, primary="a", min_members=2)
+    holders = tuple(
+        HolderEvidence(uuid, server(uuid), "voter", True, 0.1, "alive", 0.1, "running") for uuid in "ab"
+    )
+    evidence = TabletEvidence("t1", "t", "running", "pacifica", 2, 2, known, None, 9, holders)
+    why = "its log ends at 7 and lacks committed entries: its directory is an older copy"
+    old = ReplicaReport("t1", "running", PacificaView(term=4, last_index=7), error=why)
+    states = {
+        server("a"): ServerState(ServerInstance("a", 1, "s"), server("a"), "a", (old,), 0, 0, 0),
+        server("b"): Unanswered("NotDelivered", "is down"),
+    }
+    health = TabletHealth("t1", "t", 0, "DEAD", None, 4, 2, 0, (), (), health_class="dead")
+    found = diagnosis.diagnosed(evidence, health, Survey({}, (), (), states), {})
+    assert found.by_itself[0].startswith("host-b has every acknowledged write. When it returns")
+    assert f"see why the replica at host-a failed: {why}" in found.safe
+    assert "LOST: entries 8 to 9, known to be committed" in found.force
+    assert planned(found).survivor.uuid == "a"
 
 
 def test_an_operator_may_choose_any_replica_of_a_tablet_in_doubt() -> None:

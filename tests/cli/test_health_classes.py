@@ -66,7 +66,11 @@ PACIFICA = [
         "no primary leads it, 0 of 3 voters run",
     ),
     (with_leases(WELL, a=0.0), "UNREADABLE", NO_LEASE),
-    (first_report(commit_index=80), "UNREADABLE", "its primary has committed 80 of 90 inherited entries"),
+    (
+        first_report(commit_index=80),
+        "UNREADABLE",
+        "its primary has committed 80 of the 90 entries that it began with",
+    ),
     (first_report(health={"b" * 32: "silent", "c" * 32: "lost"}), "UNWRITABLE", ALONE),
 ]
 RAFT = [

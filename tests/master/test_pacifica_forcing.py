@@ -30,7 +30,7 @@ async def with_a_learner(stage: PacificaStage) -> tuple[str, str]:
     change = m.ChangeMembersRequest(primary.uuid, tablet, (m.MemberChange(m.ADD, learner),))
     await stage.client.network.call(primary.world.address, "change_members", change, m.MembersReply, 5.0)
     await stage.server(host).put(primary.replicas[tablet])
-    await stage.until(lambda: stage.appointer.planner.runs(tablet, stage.server(host).uuid) is True)
+    await stage.until(lambda: stage.appointer.planner.voters.runs(tablet, stage.server(host).uuid) is True)
     return tablet, host
 
 
@@ -112,6 +112,24 @@ async def test_nothing_is_forced_while_a_voter_may_have_the_data(stage: Pacifica
 
 
 @staged(play)
+async def test_a_voter_that_lacks_committed_entries_is_given_up_or_chosen(stage: PacificaStage) -> None:
+    """It runs, on an older copy of its directory. Only an operator can say that what it lacks is lost."""
+    tablet, _ = await with_a_learner(stage)
+    first, primary = stage.voters(tablet), stage.primary(tablet)
+    old = next(each for each in first if each != primary)
+    await silence(stage, tablet)
+    toy, voters = stage.server(old), stage.appointer.planner.voters
+    stage.scripts[old].lacks = "its log ends at 3 and lacks committed entries"
+    stage.scripts[old].silent = False
+    await toy.put(toy.replicas[tablet])
+    await stage.until(lambda: voters.is_whole(tablet, toy.uuid) is False)
+    assert stage.serving(tablet) == []
+    assert holder(await evidence(stage, tablet), old).state == "running"
+    await force(stage, request(stage, tablet, old))
+    assert [peer.address[-1] for peer in stage.stored(tablet).voters()] == [old]
+
+
+@staged(play)
 async def test_a_voter_that_cannot_get_a_lease_has_its_data_still(stage: PacificaStage) -> None:
     tablet, host = await with_a_learner(stage)
     hosts = stage.voters(tablet)
@@ -129,7 +147,7 @@ async def test_a_new_master_waits_until_the_leases_are_over(stage: PacificaStage
     tablet, host = await with_a_learner(stage)
     await silence(stage, tablet)
     await stage.cluster.restart(MASTER)
-    await stage.until(lambda: stage.appointer.planner.runs(tablet, stage.server(host).uuid) is True)
+    await stage.until(lambda: stage.appointer.planner.voters.runs(tablet, stage.server(host).uuid) is True)
     with pytest.raises(Unavailable, match=r"may hold for up to [0-9.]+ s more"):
         await force(stage, request(stage, tablet, host))
     await asyncio.sleep(TIMES_S)
@@ -152,7 +170,7 @@ async def test_a_forced_configuration_names_the_ballot_and_a_running_replica(sta
             await force(stage, replace(request(stage, tablet, host), **changes))
     toy = stage.server(host)
     await toy.put(replace(toy.replicas[tablet], state="failed"))
-    await stage.until(lambda: stage.appointer.planner.runs(tablet, stage.server(host).uuid) is False)
+    await stage.until(lambda: stage.appointer.planner.voters.runs(tablet, stage.server(host).uuid) is False)
     with pytest.raises(InvalidArgument, match="does not run, so it cannot become the primary"):
         await force(stage, request(stage, tablet, host))
     assert stage.stored(tablet).unsafe == 0

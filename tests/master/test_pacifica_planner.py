@@ -273,7 +273,9 @@ def test_a_voter_that_is_an_old_copy_becomes_no_primary() -> None:
     made = deployment.plan().configurations[deployment.tablets[0]]
     assert (made.primary, made.settled) == ("c", 2), "the primary had reported that ballot 2 is committed"
     deployment.reports("b", 2, "secondary", pending=deployment.stored(), configuration=old)
-    assert deployment.planner._may_lead(deployment.tablets[0], "b", made.settled), "it has got what it lacked"
+    assert deployment.planner.voters.may_lead(deployment.tablets[0], "b", made.settled), (
+        "it has got what it lacked"
+    )
 
 
 @pytest.mark.parametrize(("restarted", "chosen"), [("b", "c"), ("bc", "b")])
@@ -297,6 +299,35 @@ def test_a_voter_that_has_started_of_late_leads_only_if_no_other_can_and_the_lon
     deployment.restart("a")
     made = deployment.plan().configurations[deployment.tablets[0]]
     assert made.primary == chosen
+
+
+def test_a_voter_that_reports_that_it_lacks_committed_entries_becomes_no_primary_until_it_has_them() -> None:
+    deployment = Deployment("abc", primary="a")
+    view, (tablet,) = PacificaView("secondary", 1, "a", 9, 5), deployment.tablets
+    lacking = ReplicaReport(tablet, "running", view, deployment.stored(), error="its log ends at 9")
+    deployment.passes(GRACE_S / 2, "bc")
+    deployment.planner.take(deployment.instance("b"), report(lacking))
+    deployment.now += GRACE_S / 2
+    for uuid in "bc":
+        deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1)
+    assert deployment.plan().configurations[tablet].primary == "c"
+    deployment.planner.take(deployment.instance("b"), report(replace(lacking, error=None)))
+    assert deployment.plan().configurations[tablet].primary == "b"
+
+
+def test_a_primary_that_steps_down_for_a_voter_that_may_not_lead_is_followed_by_one_that_may() -> None:
+    deployment = Deployment("abc", primary="a")
+    deployment.detector.allowed = lambda uuid: uuid != "b"
+    asked = appointed(deployment.stored(), "b")
+    made = deployment.plan(deployment.asks("a", asked)).configurations[deployment.tablets[0]]
+    assert (made.primary, made.peers, made.index) == ("c", asked.peers, asked.index)
+    deployment.detector.allowed = lambda uuid: uuid == "a"
+    deployment.reports("a", 1)
+    made = deployment.plan(deployment.asks("a", asked)).configurations[deployment.tablets[0]]
+    assert made.primary == "a", "better than none"
+    deployment.detector.allowed = lambda uuid: False
+    made = deployment.plan(deployment.asks("a", asked)).configurations[deployment.tablets[0]]
+    assert made.primary == "b"
 
 
 def test_a_suspended_voter_becomes_no_primary_while_its_last_lease_holds() -> None:
@@ -368,12 +399,12 @@ def test_what_was_known_of_a_dropped_tablet_is_forgotten_with_its_replicas() -> 
     (tablet,) = deployment.tablets
     deployment.reports("a", 1, "primary")
     planner = deployment.planner
-    assert tablet in planner._held and tablet in planner._settled
+    assert tablet in planner.voters.shown_by(deployment.instance("a").uuid) and tablet in planner._settled
     table = deployment.story.catalog.tablets[tablet].table
     deployment.story.apply(e.TableDropped("r2", 0, table, 1))
     for uuid in "abc":
         deployment.planner.take(deployment.instance(uuid), report(removed=(tablet,)))
-    assert not planner._held and not planner._settled
+    assert not planner.voters.shown_by(deployment.instance("a").uuid) and not planner._settled
 
 
 def test_a_primary_that_was_never_ordered_is_still_created_after_another_server_has_ended() -> None:

@@ -63,7 +63,9 @@ async def test_a_forced_learner_serves_and_the_data_of_former_voters_goes_into_q
     voters = [host for host, kind in members_of(stage, tablet).items() if kind == "voter"]
     await lose(stage, voters)
     await stage.cluster.restart(server(survivor))
-    await stage.until(lambda: stage.master.appointer.planner.runs(tablet, uuid_of(stage, survivor)) is True)
+    await stage.until(
+        lambda: stage.master.appointer.planner.voters.runs(tablet, uuid_of(stage, survivor)) is True
+    )
     known, core = stored(stage, tablet), role(stage, survivor).replicas[tablet].core
     assert not core.leader or core.leader != uuid_of(stage, survivor)
     request = ForceRequest(

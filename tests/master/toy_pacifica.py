@@ -45,13 +45,14 @@ LIMITS = OPTIONS.detector
 @dataclass
 class PacificaScript(Script):
     """`ballots`: on the server's disk. `orders`: each order that came, with the time. `withholds`: the server sends no beacons.
-    `no_heartbeats`: it sends beacons only. `reported_ballot`: shown instead of the real one."""
+    `no_heartbeats`: it sends beacons only. `reported_ballot`: shown instead of the real one. `lacks`: what its replicas report to lack."""
 
     ballots: dict[str, int] = field(default_factory=dict)
     orders: list[tuple[float, AppointRequest]] = field(default_factory=list)
     withholds: bool = False
     no_heartbeats: bool = False
     reported_ballot: int | None = None
+    lacks: str | None = None
 
 
 class ToyPacificaServer(ToyTabletServer):
@@ -206,6 +207,7 @@ class ToyPacificaServer(ToyTabletServer):
             configuration=configuration,
             schema_version=replica.version,
             rows_bytes=100,
+            error=self.script.lacks,
             health={peer.uuid: self._health(peer.uuid) for peer in configuration.peers} if leads else {},
         )
 

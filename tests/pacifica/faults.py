@@ -52,7 +52,7 @@ class PacificaFaults(RandomFaults[Group]):
             self.return_in_turn,
         ]
         if self.loses:
-            verbs += [self.lose_disk, self.lose_disk, self.old_copy]
+            verbs += [self.lose_disk, self.lose_disk, self.old_copy, self.recent_copy]
         if len(self.group.nodes) > len(self.group.first.peers):
             verbs += [self.add] * 3 + [self.remove]
         return verbs
@@ -143,7 +143,8 @@ class PacificaFaults(RandomFaults[Group]):
         node = self.random_node()
         voters = [self.group.nodes[peer.uuid] for peer in self.group.master.stored.voters()]
         without = any(each.lost or each.restored for each in voters)
-        if without or all(each is node for each in voters) or node.core is None:
+        few = self.group.master.stored.min_members < 2  # a request under way may leave this voter alone
+        if few or without or all(each is node for each in voters) or node.core is None:
             return
         node.lose_disk()
 
@@ -170,6 +171,43 @@ class PacificaFaults(RandomFaults[Group]):
         group.run(self.random.uniform(0.5, 6.0))
         if node.restored:
             node.lose_disk()
+
+    def recent_copy(self) -> None:
+        """Start one secondary with a copy of its disk that lacks the last committed entries, soon after the primary has stopped. No number
+        shows its age, and it may lead; but the other secondary, which is well, knows what is committed."""
+        group, master, network = self.group, self.group.master, self.group.network
+        self.mend()
+        kept = network.loss, network.twice, network.jitter_s
+        network.loss = network.twice = network.jitter_s = 0.0
+        group.run(1.0)
+        backups = {node: node.back_up() for node in group.nodes.values()}
+        self.propose()
+        group.run(1.0)
+        voters, committed = (
+            [group.nodes[peer.uuid] for peer in master.stored.voters()],
+            group.oracle.committed,
+        )
+        old = [
+            each
+            for each in voters
+            if each.name != master.stored.primary and len(backups[each].entries) < len(committed)
+        ]
+        well = all(
+            each.core is not None
+            and each.running().commit_index == len(committed)
+            and not (each.lost or each.restored)
+            for each in voters
+        )
+        if well and old and len(voters) >= 3 and master.stored.min_members >= 2:
+            for leader in group.leaders():
+                leader.crash(commits_kept=99)
+            node = self.random.choice(old)
+            node.restore(backups[node], recent=True)
+            super().start(node)
+            group.run(self.random.uniform(0.5, 6.0))
+            if node.restored:
+                node.lose_disk()
+        network.loss, network.twice, network.jitter_s = kept
 
     def start(self, node: Node) -> None:
         """Start a server that has its disk. One that crashes again before it has made up for an older copy loses it."""
@@ -209,12 +247,20 @@ class PacificaFaults(RandomFaults[Group]):
                     self.group.copy(source, target)
 
     def recover(self) -> None:
-        self.group.master.edit_s, self.group.master.late_s = 0.01, 0.0
-        if self.group.master.detector is None:
-            self.group.master.start()
-        while self.group.master.stored.min_members != self.group.first.min_members:
-            self.group.master.alter(self.group.first.min_members)
-            self.group.run(1.0)
+        """A primary may be alone: give it a learner, as the master does."""
+        group, master = self.group, self.group.master
+        master.edit_s, master.late_s = 0.01, 0.0
+        if master.detector is None:
+            master.start()
+        for _ in range(60):
+            if master.stored.min_members != group.first.min_members:
+                master.alter(group.first.min_members)
+            elif len(master.stored.voters()) >= master.stored.min_members:
+                break
+            else:
+                self.mend()
+                self.add()
+            group.run(1.0)
         super().recover()
 
 
@@ -235,20 +281,6 @@ class Disasters(PacificaFaults):
     def propose(self) -> None:
         with suppress(Unavailable):  # a survivor alone takes no writes
             super().propose()
-
-    def recover(self) -> None:
-        """The survivor may be alone: give it a learner, as the master does."""
-        group = self.group
-        group.master.edit_s, group.master.late_s = 0.01, 0.0
-        if group.master.detector is None:
-            group.master.start()
-        for _ in range(60):
-            self.mend()
-            if len(group.master.stored.voters()) >= group.master.stored.min_members:
-                break
-            self.add()
-            group.run(1.0)
-        super().recover()
 
     def verbs(self) -> list[Callable[[], None]]:
         return [*super().verbs(), *[self.disaster] * 4]

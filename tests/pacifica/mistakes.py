@@ -13,6 +13,7 @@ from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication import appointments
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import Pending
+from ebla.actors.tablet.pacifica import core as core_module
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.chaos.defects import pacifica as defects
 from ebla.chaos.defects.defect import Defect
@@ -78,6 +79,16 @@ MISTAKES: dict[str, Mistake] = {
         lambda self: True,
     ),
     "an old copy leads, because no ballot is settled": (group_module, "grant", _grant_without_evidence),
+    "a member takes entries of a primary that lacks committed ones": (
+        core_module,
+        "lacks_committed",
+        lambda log, commit_index, request: False,
+    ),
+    "a primary reads before its voters have taken its first entry": (
+        PacificaCore,
+        "_reads_from",
+        lambda self, lead: lead.inherited,
+    ),
     "a request that may be granted does not count": _planted(defects.request_does_not_count),
     "the slowest secondary does not count": _planted(defects.committed_by_majority),
     "an entry is acknowledged before it is durable": (PacificaCore, "answer", _acknowledge_at_once),

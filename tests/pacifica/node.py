@@ -32,6 +32,7 @@ class Node(node.Node[PacificaCore]):
         self.lease = Lease(group.times)
         self.lost = False  # its disk was replaced by an empty one
         self.restored = False  # its disk is an older copy, and lacks committed entries still
+        self.recent = False  # no number shows that
         self.declined = 0  # the last ballot that this process declined to lead
         self._asking: Configuration | None = None
         self._beats_again = False
@@ -66,10 +67,10 @@ class Node(node.Node[PacificaCore]):
     def back_up(self) -> Disk:
         return replace(self.disk, entries=list(self.disk.entries))
 
-    def restore(self, backup: Disk) -> None:
+    def restore(self, backup: Disk, *, recent: bool = False) -> None:
         """Crash, and find an older copy of the disk at the next start. That process counts as a later one than the one before."""
         self.crash()
-        self.disk, self.restored = backup, True
+        self.disk, self.restored, self.recent = backup, True, recent
 
     # -- the master
 

@@ -29,6 +29,7 @@ def test_a_voter_that_lacks_what_all_voters_held_leads_no_more(held: int, settle
             made.appoint(0.2, order, 1)
         made.decline(0.2, order.index)
         assert made.awaits_ballot and made.term == 2
+        assert made.apart is not None and made.apart.endswith("its directory is an older copy")
         return
     made.appoint(0.2, order, 1)
     assert made.view().role == PRIMARY
@@ -60,11 +61,15 @@ def test_a_log_that_has_caught_up_is_no_older_copy_any_more() -> None:
     order = appointed(appointed(FIRST, "b"), "a")
     with pytest.raises(IllegalState, match="older copy"):
         made.require_no_older_copy(order)
+    assert made.apart == "its log ends at 3 and lacks committed entries: its directory is an older copy"
+    made.receive(0.2, "b", AppendRequest(1, "b", 3, 1, (), 2))
+    assert made.apart, "a primary that knows of fewer commits proves nothing"
     entries = (entry(4, 1), entry(5, 1))
     made.receive(0.2, "b", AppendRequest(1, "b", 3, 1, entries, 5))
     made.take()
     made.durable(5, 1)
     made.receive(0.3, "b", AppendRequest(1, "b", 5, 1, (), 5))
+    assert made.apart is None
     made.require_no_older_copy(order)
 
 

@@ -15,7 +15,7 @@ from ebla.actors import errors
 from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.tablet.engine.core import GroupCore, Pending, Plan, Send, Sent
+from ebla.actors.tablet.engine.core import Effects, GroupCore, Pending, Plan, Send, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.storage.logs.entries import CONFIG, NO_OP, WRITE, Entry
 
@@ -194,29 +194,16 @@ class Node(ABC, Generic[Core]):
             self._leave(lambda: self._respond(request, outcome, respond))
 
     def absorb(self, request: AppendRequest | None = None) -> None:
+        """Carry out what the core has decided. No message leaves, and none is made, while a hard state is on its way to the disk: what
+        it says later is newer (Replica.take_sends)."""
         core = self.running()
         for _ in range(16):
+            self._realise(core.take(sends=False), request)
+            wake = float("inf")  # a hard state that is durable is an event
+            if self._hard_barrier > self._commits_done:
+                break
             effects = core.take()
-            if effects.truncate_from is not None:
-                self.group.record(f"{self.name} drops {effects.truncate_from}..{len(self.entries)}")
-                del self.entries[effects.truncate_from - 1 :]
-                self._fresh = [entry for entry in self._fresh if entry.index < effects.truncate_from]
-            if effects.appended is not None:
-                assert request is not None
-                first, last = effects.appended
-                new = [entry for entry in request.entries if first <= entry.index <= last]
-                self.entries.extend(new)
-                self._fresh.extend(new)
-            if effects.became is not None:
-                self.group.record(f"{self.name} becomes {effects.became} in term {core.term}")
-            if effects.noop is not None:
-                self._create(*effects.noop, NO_OP, b"")
-            if effects.configured is not None:
-                index, term, payload = effects.configured
-                self._create(index, term, CONFIG, payload)
-                self.group.record(f"{self.name} configures {shown(core.configuration)}")
-            if effects.hard_state or effects.truncate_from or self._fresh:
-                self._commit(effects.hard_state, effects.truncate_from, effects.log_epoch)
+            self._realise(effects, request)
             for send in effects.sends:
                 self._leave(lambda send=send: self._post(send))  # type: ignore[misc]
             wake = core.next_wake(self.clock())
@@ -226,6 +213,29 @@ class Node(ABC, Generic[Core]):
         self.group.oracle.observe(self)
         self.group.oracle.check_reads()
         self._schedule_tick(wake)
+
+    def _realise(self, effects: Effects, request: AppendRequest | None) -> None:
+        core = self.running()
+        if effects.truncate_from is not None:
+            self.group.record(f"{self.name} drops {effects.truncate_from}..{len(self.entries)}")
+            del self.entries[effects.truncate_from - 1 :]
+            self._fresh = [entry for entry in self._fresh if entry.index < effects.truncate_from]
+        if effects.appended is not None:
+            assert request is not None
+            first, last = effects.appended
+            new = [entry for entry in request.entries if first <= entry.index <= last]
+            self.entries.extend(new)
+            self._fresh.extend(new)
+        if effects.became is not None:
+            self.group.record(f"{self.name} becomes {effects.became} in term {core.term}")
+        if effects.noop is not None:
+            self._create(*effects.noop, NO_OP, b"")
+        if effects.configured is not None:
+            index, term, payload = effects.configured
+            self._create(index, term, CONFIG, payload)
+            self.group.record(f"{self.name} configures {shown(core.configuration)}")
+        if effects.hard_state or effects.truncate_from or self._fresh:
+            self._commit(effects.hard_state, effects.truncate_from, effects.log_epoch)
 
     def _create(self, index: int, term: int, kind: int, payload: bytes) -> Entry:
         entry = Entry(index, term, kind, 0, payload, 0)
@@ -312,5 +322,6 @@ class Node(ABC, Generic[Core]):
                 return
             self.feed(incarnation, lambda core: core.tick(self.clock()))
 
-        wait = (wake - self.clock()) / self.rate
-        self.group.after(max(0.0, wait) + 1e-9, "tick", tick)
+        if wake < float("inf"):
+            wait = (wake - self.clock()) / self.rate
+            self.group.after(max(0.0, wait) + 1e-9, "tick", tick)

@@ -330,10 +330,11 @@ async def test_an_older_copy_that_no_number_shows_yet_does_not_lead_while_anothe
     group.crash(A)
     group.cluster.put_disk(address(B), copy)
     group.cluster.launch(address(B), group.make(B))
-    ranks = group.appointer.planner._doubt
+    voters = group.appointer.planner.voters
+    ranks = voters.doubt
     with patch.object(
-        group.appointer.planner,
-        "_doubt",
+        voters,
+        "doubt",
         lambda now, tablet, uuid: (uuid != first,) if chosen else ranks(now, tablet, uuid),
     ):
         await until(group, lambda: group.stored.primary == other, "the other one leads")
@@ -424,10 +425,10 @@ async def test_a_tombstone_that_is_appointed_is_reported_again(group: PacificaGr
     await entomb(group, B)
     await group.sleep(2.0)
     planner, uuid = group.appointer.planner, group.uuid(B)
-    planner._held.clear()
+    planner.voters._held.clear()
     group.server(B).orders.follow(group.order(B, appointed(group.stored, uuid)))
-    await until(group, lambda: uuid in planner._held.get(TABLET, {}), "the tombstone is reported", 2.0)
-    assert not planner._held[TABLET][uuid].runs
+    await until(group, lambda: uuid in planner.voters._held.get(TABLET, {}), "the tombstone is reported", 2.0)
+    assert not planner.voters._held[TABLET][uuid].runs
     await group.restart(A, C)
     await until(group, lambda: group.state_of(B) == m.RUNNING, "the tablet is copied again")
     await voting(group, *HOSTS)

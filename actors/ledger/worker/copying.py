@@ -1,8 +1,9 @@
-"""Has entries of a ledger copied to one store: what it lacks or has damaged, in batches, each synced there before the next. The
-store gets the bytes from the others itself. All copies of a worker together keep to one rate."""
+"""Has entries of a ledger copied to one store: what it lacks or has damaged, in batches, a few of them at the same time. The store
+gets the bytes from the others itself, and answers when they are synced. All copies of a worker together keep to one rate."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from ebla.actors.ledger.worker.measures import Counted
 from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.world import CallerWorld
 
+LANES = 3  # batches of one repair that are under way
+FIRST_PART = 20  # entries of a batch, until their size is known
 SOURCES = 3  # that a store can ask, one after the other, before a copy has taken too long
 
 
@@ -50,6 +53,27 @@ class Progress:
         return m.Task(ledger, self.looked, self.entries, self.copied_bytes, now - self.since)
 
 
+@dataclass
+class _Copy:
+    """Of entries of one ledger to one store, in parts of `part` entries. `lost`: the first error about an entry that was passed over."""
+
+    found: Metadata
+    store: str
+    entries: Sequence[int]
+    partly: bool
+    part: int
+    taken: int = 0
+    lost: EntryLost | None = None
+
+    def take(self) -> Sequence[int]:
+        first, self.taken = self.taken, self.taken + self.part
+        return self.entries[first : self.taken]
+
+    def give_up(self) -> None:
+        """Leave the parts that no lane has taken, because one has failed."""
+        self.taken = len(self.entries)
+
+
 class Copier:
     """`go_on` raises Halted when the copy must end; it is called between two batches."""
 
@@ -74,30 +98,55 @@ class Copier:
     async def fill(self, found: Metadata, store: str, entries: Sequence[int], partly: bool = False) -> None:
         """Return when the store has all of these entries, which ascend, synced. Raises EntryLost, Unavailable, what the store
         raises, and Halted. `partly`: entries without a sound copy are passed over first, and the error is raised at the end."""
-        at, lost = 0, None
         self._progress.entries += len(entries)
+        made = _Copy(found, store, entries, partly, min(FIRST_PART, self._options.batch_entries))
+        for ended in await asyncio.gather(*[self._lane(made) for _ in range(LANES)], return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+        if made.lost is not None:
+            raise made.lost
+
+    async def _lane(self, made: _Copy) -> None:
+        """Copy one part after the other of those that several lanes share: while one part is written, the next is read."""
+        while part := made.take():
+            try:
+                await self._fill_part(made, part)
+            except BaseException:
+                made.give_up()
+                raise
+
+    async def _fill_part(self, made: _Copy, entries: Sequence[int]) -> None:
+        at = 0
         while at < len(entries):
             await self._pace.ready()
             self._go_on()
-            wanted = tuple(entries[at : at + self._options.batch_entries])
+            wanted = tuple(entries[at:])
             try:
-                done = await self._copy(found, store, wanted)
+                reply = await self._copy(made.found, made.store, wanted)
             except EntryLost as error:
-                if not partly or error.entry not in wanted:
+                if not made.partly or error.entry not in wanted:
                     raise
-                lost = lost or error
+                made.lost = made.lost or error
                 done = wanted.index(error.entry) + 1
+            else:
+                done = reply.done
+                made.part = self._part_of(reply) or made.part
             at += done
             self._progress.looked += done
-        if lost is not None:
-            raise lost
 
-    async def _copy(self, found: Metadata, store: str, entries: tuple[int, ...]) -> int:
-        """Have the first of these entries copied; returns how many the store has now."""
+    def _part_of(self, reply: m.CopyReply) -> int:
+        """How many such entries one call copies; 0 if that is not known."""
+        if not reply.copied_bytes:
+            return 0
+        fitting = self._options.batch_bytes * reply.copied // reply.copied_bytes
+        return max(1, min(fitting, self._options.batch_entries))
+
+    async def _copy(self, found: Metadata, store: str, entries: tuple[int, ...]) -> m.CopyReply:
+        """Have the first of these entries copied."""
         request = m.CopyRequest(store, found, entries, self._options.batch_bytes)
         reply = await self._stores.call(store, "copy_entries", request, m.CopyReply, self._timeout_s)
         self._counted.copied += reply.copied
         self._counted.copied_bytes += reply.copied_bytes
         self._progress.copied_bytes += reply.copied_bytes
         self._pace.spend(reply.copied_bytes)
-        return reply.done
+        return reply

@@ -16,7 +16,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     masters: tuple[str, ...] = ("master/0",)
     store: str = ""
-    batch_entries: int = 200
+    batch_entries: int = 500
     batch_bytes: int = 1 << 20
     tasks_max: int = 2
     bytes_per_s: int = 0

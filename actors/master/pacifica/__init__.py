@@ -2,6 +2,7 @@
 
 appointer.py    beacons and requests of tablet servers, and the loop that makes one edit for all changes that are due
 planner.py      decides, without waiting, which tablets get another configuration, and which primaries get an order
+voters.py       what servers have reported of their replicas, and which voter leads next
 doubts.py       the tablets of an accepted older catalog, until their last configurations are known
 orders.py       the calls to the servers of primaries
 forcing.py      for operators: the evidence about a tablet that does not work, and a forced configuration

@@ -6,7 +6,7 @@ writes, so it is refused while a voter of the configuration in the catalog may h
     voter's lease    its replica, by the report of the process with that lease   then
     ended            -                                      given up, unless heartbeats of the server show a running replica
     alive            runs                                   refused: the voter has every acknowledged write
-    alive            does not run, or is absent             given up; the primary once it has declined an order, too
+    alive            lacks entries, does not run, or is absent             given up; the primary once it has declined an order, too
     alive            not reported yet                       refused: ask again
     other            -                                      refused: the lease may hold still; ask again
 
@@ -197,11 +197,11 @@ class Forcing:
         now, uuid, at = self._world.now(), voter.uuid, voter.address
         watched, stamp = self._appointer.detector.shown(now, uuid), self._appointer.detector.lease(uuid)
         ended = watched is not None and watched.state == ENDED
-        runs = self._appointer.planner.runs(tablet, uuid)
+        whole = self._appointer.planner.voters.is_whole(tablet, uuid)
         if ended and self._servers.answers(uuid, now):
             # It cannot write its log, or is not allowed a lease; its data may be read still.
-            runs = self._views.of(tablet).states.get(uuid) == REPLICA_RUNNING
-        if runs:
+            whole = self._views.of(tablet).states.get(uuid) == REPLICA_RUNNING
+        if whole:
             raise InvalidArgument(
                 f"{at} has a voter of tablet {tablet} with every acknowledged write, and its server answers: nothing needs to be "
                 "given up. Let it serve; or end that server for good, if its data cannot be used"
@@ -213,7 +213,7 @@ class Forcing:
             raise Unavailable(
                 f"the lease of {at}, a voter of tablet {tablet}, may hold for up to {left_s:.1f} s more; ask again"
             )
-        if runs is None and not self._has_reported(uuid, stamp.start):
+        if whole is None and not self._has_reported(uuid, stamp.start):
             raise Unavailable(
                 f"{at}, a voter of tablet {tablet}, has not reported its replicas yet; ask again"
             )
@@ -238,7 +238,7 @@ class Forcing:
             raise Unavailable(
                 f"{found[0].address} has no lease now; ask again when its server has run for a while"
             )
-        if self._appointer.planner.runs(request.tablet, uuid) is not True:
+        if self._appointer.planner.voters.runs(request.tablet, uuid) is not True:
             raise InvalidArgument(
                 f"the replica of tablet {request.tablet} at {found[0].address} does not run, so it cannot become the primary; "
                 "choose one that `ebla tablet diagnose` names"

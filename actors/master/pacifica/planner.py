@@ -23,7 +23,6 @@ Tablets of an accepted older catalog may be in doubt (doubts.py): nothing of the
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
@@ -33,6 +32,7 @@ from msgspec.structs import replace
 from ebla.actors.detector.detector import NEW, SILENT, Detector, End, Stamp
 from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
 from ebla.actors.master.pacifica.doubts import Doubts, runs
+from ebla.actors.master.pacifica.voters import Ranks, Voters
 from ebla.actors.messages import ReplicaReport, ServerInstance, TabletReport
 from ebla.actors.messages.appointments import ConfigurationsRequest
 from ebla.actors.replication.appointments import after_end, appointed, grant
@@ -50,16 +50,6 @@ class Reported(NamedTuple):
     start: str
     ballot: int
     declined: bool = False
-
-
-class Held(NamedTuple):
-    """A replica as the incarnation `start` of its server reported it last, or that there is none. `ballot`: of the newest
-    configuration in its log, which ended at `last_index` then."""
-
-    start: str
-    runs: bool
-    ballot: int
-    last_index: int
 
 
 class Plan(NamedTuple):
@@ -80,7 +70,7 @@ class Planner:
         self.unled: dict[str, None] = dict.fromkeys(tablet for tablet, _ in self._all())
         self.altered = dict(self.unled)  # tablets whose `min_members` may differ from their table's
         self._reported: dict[str, Reported] = {}
-        self._held: dict[str, dict[str, Held]] = {}  # by tablet and server
+        self.voters = Voters(detector)
         # By tablet: the ballot of the configuration that its primary reported as committed.
         self._settled: dict[str, int] = {}
         self._committing: Collection[str] = ()  # tablets whose next configurations are being made durable
@@ -119,36 +109,32 @@ class Planner:
         for tablet, replica in present.items():
             known = self.stored(tablet)
             if known is not None:
-                in_force = replica.pending or replica.configuration
-                held = Held(instance.start, runs(replica), in_force.index, replica.last_index)
-                self._held.setdefault(tablet, {})[instance.uuid] = held
+                self.voters.shown(instance, replica)
                 if known.primary == instance.uuid:
                     noted |= self._take(tablet, known, instance, replica)
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in present]
         else:
-            self._forget_ended()
-            reported = [tablet for tablet, held in self._held.items() if instance.uuid in held]
-            expected = dict.fromkeys([*self._catalog.members.of(instance.uuid), *reported])
+            if self.voters.keep(self._catalog.members.appointed, self.stored):
+                self._settled = {
+                    tablet: each for tablet, each in self._settled.items() if self.stored(tablet)
+                }
+            expected = dict.fromkeys(
+                [*self._catalog.members.of(instance.uuid), *self.voters.shown_by(instance.uuid)]
+            )
             absent = [tablet for tablet in expected if tablet not in present and self.stored(tablet)]
         for tablet in absent:
             known = self.stored(tablet)
             if known is None:
-                self._held.pop(tablet, None)
+                self.voters.forget(tablet)
                 self._settled.pop(tablet, None)
             else:
-                self._held.setdefault(tablet, {})[instance.uuid] = Held(instance.start, False, 0, 0)
+                self.voters.absent(instance, tablet)
             waits = instance.uuid in self._catalog.tablets[tablet].unseen if known is not None else True
             if known is not None and known.primary == instance.uuid and not waits:
                 self._note(tablet, Reported(instance.uuid, instance.start, 0))
                 noted = True
         return noted
-
-    def _forget_ended(self) -> None:
-        """Drop what is known of ended tablets, when most of it may be of such: this reads all of it."""
-        if len(self._held) > 2 * len(self._catalog.members.appointed):
-            self._held = {tablet: held for tablet, held in self._held.items() if self.stored(tablet)}
-            self._settled = {tablet: each for tablet, each in self._settled.items() if self.stored(tablet)}
 
     def _take(
         self, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
@@ -167,9 +153,7 @@ class Planner:
         an old copy."""
         known = self.stored(tablet)
         if known is not None and known.primary is not None and known.index == ballot:
-            held = self._held.get(tablet, {})
-            if known.primary in held:
-                held[known.primary] = held[known.primary]._replace(runs=False)
+            self.voters.declined(tablet, known.primary)
             self._note(tablet, Reported(known.primary, stamp.start, ballot, declined=True))
 
     def _note(self, tablet: str, reported: Reported) -> None:
@@ -197,14 +181,14 @@ class Planner:
         """Decide what is due. Until the plan is durable, or given up (`settled`), the servers that are ending get no answer and no
         order, and no tablet of `configurations` gets an order of the ballot before."""
         plan = Plan({}, self._detector.decide(now))
-        ranks = _Ranks(now, self._all())
+        ranks = Ranks(now, self._all())
         if plan.ends:
             for tablet, before in self._all():
                 if tablet not in self.doubts:
                     self._end(plan, ranks, tablet, before)
         for request in requests:
             if self.is_leased(request.instance):
-                self._grant(plan, request)
+                self._grant(plan, ranks, request)
         for tablet in list(self.unled):
             known = self.stored(tablet)
             if known is None:
@@ -239,7 +223,7 @@ class Planner:
         stamp = self._detector.lease(instance.uuid)
         return stamp is not None and stamp.start == instance.start
 
-    def _end(self, plan: Plan, ranks: _Ranks, tablet: str, known: Configuration) -> None:
+    def _end(self, plan: Plan, ranks: Ranks, tablet: str, known: Configuration) -> None:
         """Take the tablet's replicas away from all servers that end. However many there are, one ballot follows."""
         present = known
         for end in plan.ends:
@@ -253,7 +237,7 @@ class Planner:
         if present is not known:
             plan.configurations[tablet] = present
 
-    def _grant(self, plan: Plan, request: ConfigurationsRequest) -> None:
+    def _grant(self, plan: Plan, ranks: Ranks, request: ConfigurationsRequest) -> None:
         for tablet, asked in ((each.tablet, each.configuration) for each in request.requested):
             known = self.stored(tablet)
             if known is None or tablet in plan.configurations or tablet in self.doubts:
@@ -264,9 +248,27 @@ class Planner:
                 log.error("tablet %s stays as it is: %s", tablet, error)
                 continue
             if granted is not None:
-                plan.configurations[tablet] = granted
+                plan.configurations[tablet] = self._with_able_primary(ranks, tablet, known, granted)
 
-    def _without_lead(self, ranks: _Ranks, tablet: str, known: Configuration) -> Configuration | None:
+    def _with_able_primary(
+        self, ranks: Ranks, tablet: str, known: Configuration, granted: Configuration
+    ) -> Configuration:
+        """What a primary gets that has stepped down for another voter. If that one cannot lead, another voter does, or the former primary
+        again: it follows any later ballot. Of the successor it knows more than the master: a report may not have come yet."""
+        chosen = granted.primary
+        if chosen and chosen != known.primary and not self.voters.could_lead(tablet, chosen):
+            before = [peer.uuid for peer in known.voters()]
+            able = [
+                peer.uuid
+                for peer in granted.voters()
+                if peer.uuid in before and self.voters.may_lead(tablet, peer.uuid, granted.settled)
+            ]
+            chosen = min(able, key=lambda uuid: self.voters.rank(ranks, tablet, uuid), default=chosen)
+        made = replace(granted, primary=chosen)
+        ranks.moved(known, made)
+        return made
+
+    def _without_lead(self, ranks: Ranks, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration after that of a tablet whose primary does not lead; None if an order, or time, is enough."""
         assert known.primary is not None, tablet
         reported = self._present_report(tablet, known)
@@ -282,25 +284,27 @@ class Planner:
     def _again(self, now: float, tablet: str, known: Configuration) -> str:
         """The voter that leads after a primary that waits for another ballot: the same one, unless its process has begun of late and
         another voter is less doubtful."""
-        able = [peer.uuid for peer in known.voters() if self._may_lead(tablet, peer.uuid, known.settled)]
+        able = [
+            peer.uuid for peer in known.voters() if self.voters.may_lead(tablet, peer.uuid, known.settled)
+        ]
         assert known.primary is not None, tablet
         return min(
             [known.primary, *able],
-            key=lambda uuid: (*self._doubt(now, tablet, uuid), uuid != known.primary),
+            key=lambda uuid: (*self.voters.doubt(now, tablet, uuid), uuid != known.primary),
         )
 
-    def _after_doubt(self, ranks: _Ranks, tablet: str, known: Configuration) -> Configuration | None:
+    def _after_doubt(self, ranks: Ranks, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration that ends a doubt; None if the last one is not known, or none of its voters may lead."""
         if self.doubts.why(ranks.now, tablet, known, self._detector.lease):
             return None
         last = self.doubts.last(tablet, known)
-        able = [peer.uuid for peer in last.voters() if self._may_lead(tablet, peer.uuid, last.settled)]
+        able = [peer.uuid for peer in last.voters() if self.voters.may_lead(tablet, peer.uuid, last.settled)]
         if not able:
             return None
         primary = min(
             able,
             key=lambda uuid: (
-                *self._doubt(ranks.now, tablet, uuid),
+                *self.voters.doubt(ranks.now, tablet, uuid),
                 uuid != last.primary,
                 ranks.count(uuid),
                 uuid,
@@ -332,7 +336,7 @@ class Planner:
         return reported if (reported.uuid, reported.start) == (known.primary, stamp.start) else None
 
     def _after_end(
-        self, ranks: _Ranks, tablet: str, known: Configuration, uuid: str, *, silent: bool
+        self, ranks: Ranks, tablet: str, known: Configuration, uuid: str, *, silent: bool
     ) -> Configuration | None:
         known = replace(known, settled=max(known.settled, self._settled.get(tablet, 0)))
         made = after_end(
@@ -340,8 +344,8 @@ class Planner:
             uuid,
             silent=silent,
             gone=self._detector.has_ended,
-            alive=lambda other: self._may_lead(tablet, other, known.settled),
-            rank=lambda other: (*self._doubt(ranks.now, tablet, other), ranks.count(other)),
+            alive=lambda other: self.voters.may_lead(tablet, other, known.settled),
+            rank=lambda other: self.voters.rank(ranks, tablet, other),
         )
         if made is None or (
             made.primary is not None
@@ -353,34 +357,8 @@ class Planner:
         return made
 
     def _waits(self, now: float, tablet: str, known: Configuration, chosen: str, ended: str) -> bool:
-        """Whether a less doubtful voter than the chosen one, and not the one that has `ended`, may show its replica soon: its server was
-        there a moment ago. After a restart of everything the first to report is not always the one with everything."""
-        if not self._doubt(now, tablet, chosen)[0]:
-            return False
         others = (peer.uuid for peer in known.voters() if peer.uuid not in (chosen, ended))
-        return any(
-            self.runs(tablet, uuid) is None and self._detector.heard_lately(now, uuid) for uuid in others
-        )
-
-    def _may_lead(self, tablet: str, uuid: str, settled: int) -> bool:
-        """Whether the process that has the server's lease has reported that its replica runs, and holds what all voters held: another
-        one has lost what it acknowledged. The lease of a suspended server ends soon."""
-        held = self._held.get(tablet, {}).get(uuid)
-        able = held is not None and held.ballot >= settled and self._detector.allowed(uuid)
-        return able and self.runs(tablet, uuid) is True
-
-    def _doubt(self, now: float, tablet: str, uuid: str) -> tuple[int, ...]:
-        """The rank of a voter that may lead: any one may, but a process that has begun of late may have an older copy of its directory,
-        which no number shows yet (incarnations.py). One that has run for longer comes first, then the one with the longest log."""
-        if self._detector.is_stable(now, uuid):
-            return (0,)
-        held = self._held[tablet][uuid]
-        return 1, -held.ballot, -held.last_index
-
-    def runs(self, tablet: str, uuid: str) -> bool | None:
-        """Whether the replica runs, as the process that has the server's lease has reported; None without such a report."""
-        held, stamp = self._held.get(tablet, {}).get(uuid), self._detector.lease(uuid)
-        return held.runs if held is not None and stamp is not None and held.start == stamp.start else None
+        return self.voters.waits(now, tablet, chosen, others)
 
     def has_declined(self, tablet: str) -> bool:
         """Whether the primary's server lives, and the primary will not lead in the catalog's ballot."""
@@ -416,23 +394,3 @@ class Planner:
             return None
         reported = self._present_report(tablet, known)
         return known if reported is None or reported.ballot < known.index else None
-
-
-class _Ranks:
-    """What chooses among voters in one plan, made at `now`. The number of tablets that each server leads is counted when it is first
-    asked for, and kept up to date while the plan is made."""
-
-    def __init__(self, now: float, configurations: Iterator[tuple[str, Configuration]]) -> None:
-        self.now = now
-        self._configurations = configurations
-        self._counts: Counter[str | None] | None = None
-
-    def count(self, uuid: str) -> int:
-        if self._counts is None:
-            self._counts = Counter(known.primary for _, known in self._configurations)
-        return self._counts[uuid]
-
-    def moved(self, before: Configuration, after: Configuration) -> None:
-        if self._counts is not None and before.primary != after.primary:
-            self._counts[before.primary] -= 1
-            self._counts[after.primary] += 1

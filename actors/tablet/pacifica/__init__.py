@@ -21,7 +21,7 @@ What is promised, and why it holds:
                              configuration, all voters of both count. So every voter in the catalog has every
                              committed entry, and the master may appoint any of them. No vote is needed.
     current reads            A primary serves reads while its server's lease holds, and once its inherited entries are
-                             committed. The master appoints another only when that lease is over, or when the primary
+                             committed and all voters that answer have taken its first own entry. The master appoints another only when that lease is over, or when the primary
                              has stepped down by itself and asked for it.
     never below the minimum  No change leaves fewer voters than `min_members`: if too many do not answer, the primary
                              stops committing instead. So what is acknowledged is on that many disks, and the death of

@@ -38,7 +38,7 @@ class PacificaCore(PacificaState):
             and not self.stance.quiescent
             and now - self._posted_at > self.limits.pause_s
         ):
-            self._lead.paused(now)  # its secondaries are silent because it is
+            self._lead.mute(now)
 
     def tick(self, now: float) -> None:
         """Do the work that is due. Feed messages that have arrived first."""
@@ -52,10 +52,11 @@ class PacificaCore(PacificaState):
         if lead.transfer and lead.transfer.deadline <= now:
             self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
             lead.transfer = None
-        if self.asked is None and lead.gives_way_at(self._now) <= self._now:
-            self._give_way(lead)
-        else:
-            self._consider(lead)
+        if self.asked is None and self._gives_way_at(lead) <= self._now:
+            successor = lead.choose_successor()
+            assert successor is not None, "another voter has shown that our disk is late"
+            self._hand_over(lead, successor, late=True)
+        self._consider(lead)
 
     # -- the master's orders
 
@@ -89,7 +90,8 @@ class PacificaCore(PacificaState):
 
     def require_no_older_copy(self, configuration: Configuration) -> None:
         """Raise IllegalState if this log, a voter's, lacks what the voters of `configuration` held."""
-        why = self._older_copy.why(self.configuration.index, self.last_index, configuration)
+        why = self._why_older(configuration)
+        self._declined = configuration if why else None
         if why:
             raise errors.IllegalState(
                 f"{self._name()} {why}: its directory is an older copy; appoint another voter",
@@ -142,9 +144,9 @@ class PacificaCore(PacificaState):
         lead = self._require_lead("serves no linearizable reads")
         if not self._leases.holds(now, self._lease):
             raise errors.Unavailable(f"{self._name()} has no lease: no master answered lately; try again")
-        if self.commit_index < lead.inherited:
+        if self.commit_index <= lead.inherited and self.commit_index < (first := self._reads_from(lead)):
             raise errors.Unavailable(
-                f"{self._name()} has not yet committed what it inherited up to {lead.inherited}; try again"
+                f"{self._name()} has not yet committed what it began with, up to {first}; try again"
             )
         return self.commit_index
 
@@ -171,10 +173,7 @@ class PacificaCore(PacificaState):
         if not lead.may_succeed(chosen):
             others = [peer.uuid for peer in self.configuration.voters() if peer.uuid != self.me]
             raise InvalidArgument(f"{chosen} is no secondary of tablet {self.tablet}; name one of {others}")
-        self._wake()
-        lead.transfer = Transfer(chosen, self._now + self.limits.handover_s)
-        self._note(f"handing over to {chosen}")
-        self._continue_transfer(lead)
+        self._hand_over(lead, chosen, late=False)
         return chosen
 
     # -- messages
@@ -213,7 +212,7 @@ class PacificaCore(PacificaState):
         if request.commit_index > self.last_index:
             self._older_copy.lacks(request.unsafe, request.commit_index)
         elif isinstance(answer, Pending) and answer.until >= request.commit_index:
-            self._older_copy.complete()
+            self._older_copy.holds(request.commit_index)
         return answer
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
@@ -294,6 +293,14 @@ class PacificaCore(PacificaState):
         )
         return configuration
 
+    def _hand_over(self, lead: Primary, successor: str, *, late: bool) -> None:
+        """Begin to hand over. `late`: because this disk delays entries that all others hold, so that it shall not vote."""
+        self._wake()
+        lead.transfer = Transfer(successor, self._now + self.limits.handover_s, late)
+        lead.peers[successor].urgent = True  # it has to answer a message that leaves from now on
+        self._note(f"hands over to {successor}" + (", because its own disk is late" if late else ""))
+        self._continue_transfer(lead)
+
     def _continue_transfer(self, lead: Primary) -> None:
         """Once the successor holds everything, step down, and only then ask for it: nothing here reads from the moment
         when the master may appoint another."""
@@ -302,14 +309,7 @@ class PacificaCore(PacificaState):
             return
         if not lead.successor_ready(since=transfer.deadline - self.limits.handover_s):
             return
-        wanted = appointed(self.configuration, transfer.successor)
+        members = next_members(self.configuration, (), [self.me] if transfer.late else [])
+        wanted = appointed(replace(self.configuration, peers=members), transfer.successor)
         self._step_down(f"hands over to {wanted.primary}")
         self._ask(wanted)
-
-    def _give_way(self, lead: Primary) -> None:
-        """Step down for the voter that holds most, as a learner if enough others vote: our disk delays all of them."""
-        successor = lead.choose_successor()
-        assert successor is not None, "another voter has shown that our disk is late"
-        members = next_members(self.configuration, (), [self.me])
-        self._step_down("its disk delays entries that all others hold")
-        self._ask(appointed(replace(self.configuration, peers=members), successor))

@@ -20,9 +20,10 @@ class OlderCopy:
         """Note that this log, which ends before `index`, lacks committed entries."""
         self._lacks = epoch, index
 
-    def complete(self) -> None:
-        """Note that this log has everything that its primary has committed."""
-        self._lacks = 0, 0
+    def holds(self, index: int) -> None:
+        """Note that this log has everything that its primary has committed, up to `index`."""
+        if index >= self._lacks[1]:
+            self._lacks = 0, 0
 
     def why(self, held: int, last_index: int, configuration: Configuration) -> str:
         """Why a log that ends at `last_index`, with its newest configuration of ballot `held`, leads in no ballot that follows

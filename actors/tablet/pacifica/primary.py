@@ -31,8 +31,8 @@ class Strike:
 
 
 class Primary(Peers):
-    """`inherited`: the last entry of the log when this replica became primary. Reads are served once all of it is
-    committed: the primary before may have committed, and shown, any of it. `joining`: learners that hold almost
+    """`inherited`: the last entry of the log when this replica became primary. The primary before may have committed, and shown, any
+    of it. `joining`: learners that hold almost
     everything. They count for commits already, so that nothing is committed without them when they become voters."""
 
     def __init__(
@@ -80,12 +80,30 @@ class Primary(Peers):
         """The greatest index that all replicas of `needed` hold durably."""
         return min(own_durable if uuid == self.me else self.held_by(uuid) for uuid in needed)
 
+    def may_be_refused(self, now: float) -> bool:
+        """Whether a voter has not taken the first entry of this leadership, and is not silent. It refuses it if it has committed what is
+        not here."""
+        others = (uuid for uuid in self._voters if uuid != self.me)
+        return any(
+            self.held_by(uuid) <= self.inherited and self.fails_at(uuid, self._limits.stalled_s) > now
+            for uuid in others
+        )
+
     def held_by(self, uuid: str) -> int:
         """The index up to which the peer holds our log. A lagging peer may have lost what it acknowledged."""
         peer = self.peers[uuid]
         return 0 if peer.state == LAGGING else peer.match
 
     # -- who does not keep up
+
+    def paused(self, now: float) -> None:
+        super().paused(now)
+        if self._own_stall is not None:
+            self._own_stall = Stall(self._own_stall.index, now)
+
+    def mute(self, now: float) -> None:
+        """Give each peer its full time again: our messages have been waiting for our own disk, which is as late as it was."""
+        super().paused(now)
 
     def note_durable(self, now: float, own_durable: int) -> None:
         """Update the stalls after a change of what we, or a peer, hold."""
@@ -132,7 +150,7 @@ class Primary(Peers):
         successor = self.choose_successor()
         if successor is None or now - self.peers[successor].healthy_at > self._limits.patience_s:
             return float("inf")
-        return max(stall.since, self._watching_since) + self._limits.stalled_s
+        return stall.since + self._limits.stalled_s
 
     def _held_by_others(self) -> int:
         """The greatest index that all other voters hold durably; 0 if there are none."""

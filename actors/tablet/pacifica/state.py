@@ -47,6 +47,7 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
         self._older_copy = OlderCopy()
+        self._declined: Configuration | None = None  # it would have led by this one, and is an older copy
         # When messages could leave last: they wait for hard states, of other tablets as well.
         self._posted_at = now
 
@@ -76,7 +77,8 @@ class PacificaState(MemberState[BallotRecord, Primary]):
 
     @property
     def apart(self) -> str | None:
-        return None
+        why = "" if self._declined is None else self._why_older(self._declined)
+        return f"its log {why}: its directory is an older copy" if why else None
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
         if self._lead is None:
@@ -94,13 +96,13 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         if lead.transfer:
             due.append(lead.transfer.deadline)
         if self.asked is None:
-            due += [lead.next_failure(now), lead.gives_way_at(now)]
+            due += [lead.next_failure(now), self._gives_way_at(lead)]
         return max(now, min(due))
 
     def view(self) -> PacificaView:
-        lease, inherited = (self._lease, self._lead.inherited) if self._lead else (0, 0)
+        lease, first = (self._lease, self._reads_from(self._lead)) if self._lead else (0, 0)
         return PacificaView(
-            self.standing, self.term, self.leader, self.last_index, self.commit_index, lease, inherited
+            self.standing, self.term, self.leader, self.last_index, self.commit_index, lease, first
         )
 
     def validate(self) -> None:
@@ -136,6 +138,16 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         voters = [peer.uuid for peer in (*self.configuration.voters(), *coming)]
         return list(dict.fromkeys([*voters, *lead.joining]))
 
+    def _reads_from(self, lead: Primary) -> int:
+        """The index that has to be committed before reads: of the last inherited entry; of the next, which is this leadership's first, as
+        long as a voter may refuse it."""
+        return lead.inherited + lead.may_be_refused(self._now)
+
+    def _gives_way_at(self, lead: Primary) -> float:
+        """When this replica hands over because of its disk. If its vote has to stay, its disk would delay the next primary as well."""
+        spare = len(self.configuration.voters()) > self.configuration.min_members
+        return lead.gives_way_at(self._now) if spare else float("inf")
+
     def _may_commit(self) -> bool:
         return len(self.configuration.voters()) >= self.configuration.min_members
 
@@ -147,6 +159,12 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         if index > self.commit_index and self._may_commit():
             self._commit_to(index)
         lead.note_durable(self._now, self.durable_index)
+
+    # -- older copies
+
+    def _why_older(self, configuration: Configuration) -> str:
+        """Why this log, a voter's, lacks what the voters of `configuration` held; "" if it does not."""
+        return self._older_copy.why(self.configuration.index, self.last_index, configuration)
 
     # -- roles
 

@@ -21,10 +21,11 @@ from ebla.actors.tablet.stream.progress import LAGGING, PROBE, REPLICATE, Progre
 
 @dataclass(frozen=True)
 class Transfer:
-    """A graceful step-down under way: no new proposals until it succeeds or `deadline` passes."""
+    """A graceful step-down under way: no new proposals until it succeeds or `deadline` passes. `late`: because our own disk is."""
 
     successor: str
     deadline: float
+    late: bool = False
 
 
 class Peers:
@@ -244,12 +245,12 @@ class Peers:
         return uuid != self.me and uuid in self._voters
 
     def successor_ready(self, since: float) -> bool:
-        """Whether the successor has all entries, and has answered a message that left after `since`: abdication in
+        """Whether the successor has all entries, and has answered a message that left at `since` or later: abdication in
         favour of a dead peer would be an outage."""
         peer = self.peers.get(self.transfer.successor) if self.transfer else None
         return (
             peer is not None
             and peer.state == REPLICATE
             and peer.match == self._log.last_index
-            and peer.acked_at > since
+            and peer.acked_at >= since
         )

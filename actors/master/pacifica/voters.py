@@ -1,0 +1,130 @@
+"""What servers have reported of their replicas of PacificA tablets, in this term, and which voter leads next. Await-free.
+
+A report counts only in the process that sent it, which must be the one that has the server's lease. Any voter that holds what all
+voters held may lead. Those that are less doubtful come first, then those whose servers lead fewer tablets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from ebla.actors.detector.detector import Detector
+from ebla.actors.master.pacifica.doubts import runs
+from ebla.actors.messages import ReplicaReport, ServerInstance
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.health import RUNNING
+
+
+class Held(NamedTuple):
+    """A replica as the process `start` of its server reported it last, or that there is none. `whole`: it runs, and does not know that it
+    lacks committed entries. `ballot`: of the newest configuration in its log, which ended at `last_index` then."""
+
+    start: str
+    runs: bool = False
+    whole: bool = False
+    ballot: int = 0
+    last_index: int = 0
+
+
+class Ranks:
+    """What chooses among voters in one plan, made at `now`. The number of tablets that each server leads is counted when it is first
+    asked for, and kept up to date while the plan is made."""
+
+    def __init__(self, now: float, configurations: Iterator[tuple[str, Configuration]]) -> None:
+        self.now = now
+        self._configurations = configurations
+        self._counts: Counter[str | None] | None = None
+
+    def count(self, uuid: str) -> int:
+        if self._counts is None:
+            self._counts = Counter(known.primary for _, known in self._configurations)
+        return self._counts[uuid]
+
+    def moved(self, before: Configuration, after: Configuration) -> None:
+        if self._counts is not None and before.primary != after.primary:
+            self._counts[before.primary] -= 1
+            self._counts[after.primary] += 1
+
+
+class Voters:
+    def __init__(self, detector: Detector) -> None:
+        self._detector = detector
+        self._held: dict[str, dict[str, Held]] = {}  # by tablet and server
+
+    # -- reports
+
+    def shown(self, instance: ServerInstance, replica: ReplicaReport) -> None:
+        in_force = replica.pending or replica.configuration
+        self._held.setdefault(replica.tablet, {})[instance.uuid] = Held(
+            instance.start, replica.state == RUNNING, runs(replica), in_force.index, replica.last_index
+        )
+
+    def absent(self, instance: ServerInstance, tablet: str) -> None:
+        self._held.setdefault(tablet, {})[instance.uuid] = Held(instance.start)
+
+    def declined(self, tablet: str, uuid: str) -> None:
+        """Note that the replica does not lead; its next report says whether it runs."""
+        held = self._held.get(tablet, {})
+        if uuid in held:
+            held[uuid] = held[uuid]._replace(whole=False)
+
+    def shown_by(self, uuid: str) -> list[str]:
+        return [tablet for tablet, held in self._held.items() if uuid in held]
+
+    def forget(self, tablet: str) -> None:
+        self._held.pop(tablet, None)
+
+    def keep(self, tablets: Collection[str], stored: Callable[[str], object]) -> bool:
+        """Forget ended tablets, if most of what is held may be of such: this reads all of it. Return whether it did."""
+        if len(self._held) <= 2 * len(tablets):
+            return False
+        self._held = {tablet: held for tablet, held in self._held.items() if stored(tablet)}
+        return True
+
+    # -- who may lead
+
+    def runs(self, tablet: str, uuid: str) -> bool | None:
+        """Whether the replica runs, whatever it lacks; None without a report of the process that has the server's lease."""
+        held = self._present(tablet, uuid)
+        return None if held is None else held.runs
+
+    def is_whole(self, tablet: str, uuid: str) -> bool | None:
+        """Whether the replica runs, and does not know that it lacks entries; None without such a report."""
+        held = self._present(tablet, uuid)
+        return None if held is None else held.whole
+
+    def _present(self, tablet: str, uuid: str) -> Held | None:
+        held, stamp = self._held.get(tablet, {}).get(uuid), self._detector.lease(uuid)
+        return held if held is not None and stamp is not None and held.start == stamp.start else None
+
+    def may_lead(self, tablet: str, uuid: str, settled: int) -> bool:
+        """Whether the replica is whole, and holds what all voters held: another one has lost what it acknowledged. The lease of a
+        suspended server ends soon."""
+        held = self._present(tablet, uuid)
+        able = held is not None and held.whole and held.ballot >= settled
+        return able and self._detector.allowed(uuid)
+
+    def could_lead(self, tablet: str, uuid: str) -> bool:
+        """Whether the server has not ended, may have leases, and has not shown that its replica is not whole."""
+        able = self._detector.allowed(uuid) and not self._detector.has_ended(uuid)
+        return able and self.is_whole(tablet, uuid) is not False
+
+    def rank(self, ranks: Ranks, tablet: str, uuid: str) -> tuple[int, ...]:
+        return (*self.doubt(ranks.now, tablet, uuid), ranks.count(uuid))
+
+    def doubt(self, now: float, tablet: str, uuid: str) -> tuple[int, ...]:
+        """The rank of a voter that may lead: any one may, but a process that has begun of late may have an older copy of its directory,
+        which no number shows yet (incarnations.py). One that has run for longer comes first, then the one with the longest log."""
+        if self._detector.is_stable(now, uuid):
+            return (0,)
+        held = self._held[tablet][uuid]
+        return 1, -held.ballot, -held.last_index
+
+    def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
+        """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: its server was there a moment ago.
+        After a restart of everything the first to report is not always the one with everything."""
+        return bool(self.doubt(now, tablet, chosen)[0]) and any(
+            self.runs(tablet, uuid) is None and self._detector.heard_lately(now, uuid) for uuid in others
+        )
