@@ -70,12 +70,19 @@ class PacificaFaults(RandomFaults[Group]):
         self.group.master.start()
 
     def restart_after_takeover(self) -> None:
-        """Another master takes over, and hears of a restarted server before it hears of the primary."""
+        """Another master takes over, and hears of a restarted server before it hears of the primary, which has just got a lease and is
+        cut off."""
+        group, leaders = self.group, self.group.leaders()
+        if len(leaders) == 1:
+            lease = leaders[0].lease
+            group.run(1.0, until=lambda: lease.until > leaders[0].clock() + 0.95 * group.times.lease_s)
+            group.isolate(leaders[0].name)
         self.start_master()
         node = self.random_node()
-        if node.alive:
+        if node.alive and node not in leaders:
             node.crash(commits_kept=99)
             self.start(node)
+        group.run(self.random.uniform(0.0, group.times.lease_s))
 
     def slow_catalog(self) -> None:
         self.group.master.edit_s = self.random.choice([0.01, 0.01, 0.3, 1.5])
