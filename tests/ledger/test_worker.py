@@ -8,11 +8,14 @@ import pytest
 
 from ebla.actors.coordination import messages as cm
 from ebla.actors.errors import AlreadyPresent, NotFound
+from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import LedgerFenced
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared import records as records_of_nodes
 from ebla.actors.ledger.store import records
+from ebla.actors.ledger.store.store import LedgerStore
+from ebla.actors.ledger.worker.copying import LANES
 from ebla.actors.messages import Empty
 from tests.ledger.repair_scripts import SCRIPTS, lost, unmarked
 from tests.ledger.repair_stage import RepairStage, Scenario, data, play, store
@@ -265,6 +268,39 @@ def test_a_disabled_worker_takes_no_ledger_and_a_running_repair_ends_at_a_batch(
         assert stage.worker("a").counted.copied == 1000, "copied entries are not copied again"
 
     play(scenario, worker={"batch_entries": 50, "bytes_per_s": 600})
+
+
+def test_batches_of_one_repair_are_copied_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is written, the next is read. A batch has as many entries as fit, once their size is known."""
+    under_way: dict[int, int] = {}
+    sizes: list[int] = []
+    copy_entries = LedgerStore.copy_entries
+
+    async def counted(self: LedgerStore, request: m.CopyRequest) -> m.CopyReply:
+        under_way[id(request)] = len(under_way) + 1
+        most.append(len(under_way))
+        try:
+            reply = await copy_entries(self, request)
+        finally:
+            del under_way[id(request)]
+        sizes.append(reply.copied)
+        return reply
+
+    most: list[int] = []
+    monkeypatch.setattr(LedgerStore, "copy_entries", counted)
+
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(1000, "a", "b", "c")
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        await lost(stage, found.ledger, "b")
+        await stage.work("d")
+        await unmarked(stage, found.ledger)
+        await stage.judge_whole(found.ledger, data(1000))
+
+    play(scenario, worker={"batch_entries": 100})
+    assert max(most) == LANES
+    assert sum(sizes) == 1000 and max(sizes) == 100 and len(sizes) < 20
 
 
 def test_a_worker_repairs_a_few_ledgers_at_once_within_one_rate_and_tells_how_far_it_is() -> None:

@@ -17,7 +17,6 @@ FOUND = {  # a seed that finds it, if none of the first ones does; it is tried f
     "an order counts in any lease": 5,
     "a lease has no number": 5,
     "a primary that a new master has not heard of is replaced": 52,
-   
 }
 
 
