@@ -63,9 +63,18 @@ LATE_BEACONS = (
 )
 # The master starts again while the first server is cut off, and another server does so, too.
 UNKNOWN_TO_A_NEW_MASTER = (
-    Fault(3.0, "isolate", ("host-1",), 3.0),
-    Fault(3.02, "crash", ("master",), 0.02),
-    Fault(3.1, "crash", ("host-2",), 0.02),
+    Fault(1.9, "crash", ("host-2",), 0.02),
+    Fault(2.8, "isolate", ("host-1",), 3.5),
+    Fault(2.82, "crash", ("master",), 0.02),
+)
+# From one server after the other nothing arrives at the other members, and nothing from the master at the server.
+ASKED_AND_NOT_ANSWERED = tuple(
+    Fault(2.0 + 3.5 * n, kind, between, 3.2)
+    for n, host in enumerate(HOSTS)
+    for kind, between in (
+        ("cut_one_way", ("master", host)),
+        *(("cut", (host, each)) for each in HOSTS if each != host),
+    )
 )
 # The master makes a learner a voter. Its answers to the primary are lost, and the learner is cut off.
 GRANTED_AND_NOT_ANSWERED = (
@@ -178,7 +187,7 @@ def granted_before_durable(original: Any, self: Appointer) -> Any:
     return edits
 
 
-@defect("pacifica-leases", 60, faults=UNKNOWN_TO_A_NEW_MASTER)
+@defect("pacifica-leases", 60, seed=7, faults=UNKNOWN_TO_A_NEW_MASTER)
 def unknown_taken_for_gone() -> list[Swap]:
     """A new master replaces a primary whose beacon it has not received yet, because another server has restarted."""
     original = appointments.after_end
@@ -312,7 +321,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=12)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
     """A primary asks the master for its successor while it still serves reads."""
     if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):
