@@ -16,6 +16,7 @@ from ebla.actors.ledger.shared import records as records_of_nodes
 from ebla.actors.ledger.store import records
 from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.ledger.worker.copying import LANES
+from ebla.actors.ledger.worker.worker import Due
 from ebla.actors.messages import Empty
 from tests.ledger.repair_scripts import SCRIPTS, lost, unmarked
 from tests.ledger.repair_stage import RepairStage, Scenario, data, play, store
@@ -377,10 +378,7 @@ def test_a_worker_that_could_not_follow_news_follows_it_later() -> None:
     play(scenario)
 
 
-def test_a_note_that_another_worker_deletes_first_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def there(path: str, *, deadline_s: float) -> bool:
-        return True  # it is deleted at once afterwards
-
+def test_a_note_that_another_worker_deletes_first_is_no_error() -> None:
     async def scenario(stage: RepairStage) -> None:
         client = stage.client
         found = await client.written(5, "a", "b", "c")
@@ -389,8 +387,7 @@ def test_a_note_that_another_worker_deletes_first_is_no_error(monkeypatch: pytes
         await client.registry.mark(found.ledger, stage.uuids["b"])
         marked = await client.registry.marks.find(paths.of_mark(found.ledger))
         assert marked is not None
-        monkeypatch.setattr(await stage.worker("a")._sessions.open(), "exists", there)
-        assert not await stage.worker("a")._delete_mark(found.ledger, marked[1])
+        assert not await stage.worker("a")._delete_mark(found.ledger, Due(*marked, noted=True))
         assert await stage.mark_of(found.ledger) is not None
 
     play(scenario)

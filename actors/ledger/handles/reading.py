@@ -51,6 +51,7 @@ class Reader:
         self._stores = stores
         self._options = options
         self._slow: dict[str, float] = {}  # store -> when it failed last
+        self._turn = 0
 
     # -- entries ---------------------------------------------------------------------------------------------
 
@@ -71,6 +72,7 @@ class Reader:
         `read`."""
         wanted = entries[:READ_ENTRIES_MAX]
         first = wanted[0]
+        self._turn += 1
         limit = bytes_max or self._options.call_bytes
         read: dict[int, m.Entry] = {}
         lacking: dict[str, set[int]] = {
@@ -103,7 +105,8 @@ class Reader:
         lacking: Mapping[str, set[int]],
         others: Sequence[Container[str]],
     ) -> dict[str, list[int]]:
-        """For each entry one store that may have it and is in none of `others`, as long as the entries before have one."""
+        """For each entry one store that may have it and is in none of `others`, as long as the entries before have one. The stores take
+        turns, so that all of them share the work."""
         asked: dict[str, list[int]] = {}
         for entry in wanted:
             stores = [
@@ -113,7 +116,8 @@ class Reader:
             ]
             if not stores:
                 break
-            asked.setdefault(min(stores, key=self._slowness), []).append(entry)
+            first = self._turn % len(stores)
+            asked.setdefault(min(stores[first:] + stores[:first], key=self._slowness), []).append(entry)
         return asked
 
     def _slowness(self, store: str) -> float:

@@ -7,8 +7,10 @@ an audit that finds a store lost sees every ledger that names it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +26,7 @@ from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.records import DEADLINE_S, Records, Sessions
 from ebla.actors.world import CallerWorld, new_id
 
+READS_MAX = 50  # at the same time
 NEVER = Check(names.ROOT, 1 << 62)  # no version is so high
 
 
@@ -45,6 +48,15 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True):
     since_us: dict[str, int] = {}
 
 
+class _Running(NamedTuple):
+    """The stores that run, each with the check that it has run since; the check that none of them began to leave since; and the
+    addresses of those that leave."""
+
+    stores: list[tuple[StoreInfo, Check]]
+    unchanged: Check
+    leaving: dict[str, int]
+
+
 class _Named(Exception):
     """A change names stores that the ledger did not name before."""
 
@@ -63,16 +75,20 @@ class KeptRegistry:
     # -- stores
 
     async def stores(self) -> list[StoreInfo]:
-        return [store for store, _ in (await self._running())[0]]
+        return [store for store, _ in (await self._running()).stores]
 
-    async def _running(self) -> tuple[list[tuple[StoreInfo, Check]], Check]:
-        """The stores that run, each with the check that it has run since, and the check that none of them began to leave since."""
-        leaving, unchanged = await self._leaving()
-        found = await self._all(paths.UP)
-        return [
+    async def stores_and_leaving(self) -> tuple[list[StoreInfo], list[str]]:
+        """What `stores` and `leaving` return, at the same time."""
+        running = await self._running()
+        return [store for store, _ in running.stores], await self._known_at(running.leaving)
+
+    async def _running(self) -> _Running:
+        (leaving, unchanged), found = await asyncio.gather(self._leaving(), self._all(paths.UP))
+        stores = [
             (msgspec.structs.replace(store, leaving=store.address in leaving), check)
             for store, check in found
-        ], unchanged
+        ]
+        return _Running(stores, unchanged, leaving)
 
     async def running(self) -> list[str]:
         """The uuids of the stores that run now."""
@@ -87,7 +103,9 @@ class KeptRegistry:
 
     async def leaving(self) -> list[str]:
         """The uuids of the known stores whose hosts are being decommissioned."""
-        leaving, _ = await self._leaving()
+        return await self._known_at((await self._leaving())[0])
+
+    async def _known_at(self, leaving: dict[str, int]) -> list[str]:
         return [store.uuid for store in await self.known() if store.address in leaving] if leaving else []
 
     async def _leaving(self) -> tuple[dict[str, int], Check]:
@@ -119,7 +137,10 @@ class KeptRegistry:
         except NotFound:
             return []
         nodes = [names.join(path, uuid) for uuid in uuids]
-        found = [(node, await self._stores.find(node)) for node in nodes]
+        found: list[tuple[str, tuple[StoreInfo, int] | None]] = []
+        for at in range(0, len(nodes), READS_MAX):
+            some = nodes[at : at + READS_MAX]
+            found += zip(some, await asyncio.gather(*map(self._stores.find, some)), strict=True)
         return [(each[0], Check(node, each[1])) for node, each in found if each is not None]
 
     async def address(self, store: str) -> str | None:
@@ -146,8 +167,8 @@ class KeptRegistry:
         make it unless a store has ended or a host began to leave meanwhile (VersionMismatch). Its number is the version of its node. Raises InvalidArgument,
         NotEnoughStores."""
         meta.check_quorums(ensemble, write_quorum, ack_quorum)
-        running, unchanged = await self._running()
-        able = [(store.uuid, runs) for store, runs in running if store.able]
+        running = await self._running()
+        able = [(store.uuid, runs) for store, runs in running.stores if store.able]
         if len(able) < ensemble:
             raise NotEnoughStores(
                 f"a ledger on {ensemble} stores needs as many that run and have space, and there are {len(able)}",
@@ -168,7 +189,7 @@ class KeptRegistry:
         )
         data = msgspec.msgpack.encode(made)
         create = Create(paths.NEW_LEDGER, data, sequential=True, parents=True)
-        return made, (unchanged, *(runs for _, runs in chosen), create)
+        return made, (running.unchanged, *(runs for _, runs in chosen), create)
 
     async def require_room(self, ensemble: int, write_quorum: int, ack_quorum: int, log: str) -> None:
         """Raises NotEnoughStores, or LimitReached, if a ledger cannot be made now. A change that would make one is asked for together
@@ -219,11 +240,12 @@ class KeptRegistry:
 
     async def _admit(self, ledger: int, stores: Sequence[str]) -> Sequence[Check]:
         """The checks that these stores may get entries. Raises StoreLeaving."""
-        leaving, unchanged = await self._leaving()
+        nodes = [names.join(paths.UP, store) for store in stores]
+        (leaving, unchanged), up = await asyncio.gather(
+            self._leaving(), asyncio.gather(*map(self._stores.find, nodes))
+        )
         checks = [unchanged]
-        for store in stores:
-            path = names.join(paths.UP, store)
-            found = await self._stores.find(path)
+        for store, path, found in zip(stores, nodes, up, strict=True):
             if found is None:
                 raise StoreLeaving(f"store {store} does not run", ledger=ledger, store=store)
             if found[0].address in leaving:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -73,11 +74,11 @@ class Repairer:
         for _ in range(ROUNDS_MAX):
             self._go_on(lock)
             try:
-                found = await self._registry.read(ledger)
+                found, (running, leaving) = await asyncio.gather(
+                    self._registry.read(ledger), self._registry.stores_and_leaving()
+                )
             except NotFound:
                 return Outcome()
-            running = await self._registry.stores()
-            leaving = await self._registry.leaving()
             findings = await self._checker.check(
                 found,
                 [each.uuid for each in running],

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ebla.actors import messages as am
 from ebla.actors.asking.master_client import MasterClient
@@ -44,6 +45,14 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0  # after a round that failed
 PAUSE_PER_LEDGER_S = 0.02  # a look at a ledger that waits costs the master two reads
+
+
+class Due(NamedTuple):
+    """A mark with its version. `noted`: there was a note why an earlier repair failed."""
+
+    mark: Mark
+    version: int
+    noted: bool
 
 
 class ReplicationWorker(Role):
@@ -170,43 +179,44 @@ class ReplicationWorker(Role):
 
     async def _try(self, ledger: int) -> bool:
         """Returns False if the ledger waits."""
-        if not await self._is_due(ledger):
+        if await self._due(ledger) is None:
             return False
         lock = await take(self._sessions, ledger, self.world.address)
         if lock is None:
             return True
         try:
-            found = await self._registry.marks.find(paths.of_mark(ledger))
-            if found is None or not await self._is_due(ledger):
+            due = await self._due(ledger)
+            if due is None:
                 return True  # another worker was faster
             now = self.world.now()
             progress = self.repairing[ledger] = Progress(now)
-            marked_at = now - self._marked.seconds(ledger, found[0].newest_us, now)
-            outcome = await self._repairer.repair(ledger, found[0], marked_at, lock, progress)
-            return await self._conclude(ledger, found[0], found[1], outcome, lock)
+            marked_at = now - self._marked.seconds(ledger, due.mark.newest_us, now)
+            outcome = await self._repairer.repair(ledger, due.mark, marked_at, lock, progress)
+            return await self._conclude(ledger, due, outcome, lock)
         finally:
             self.repairing.pop(ledger, None)
             await lock.release()
 
-    async def _is_due(self, ledger: int) -> bool:
-        found = await self._registry.marks.find(paths.of_mark(ledger))
+    async def _due(self, ledger: int) -> Due | None:
+        """The mark of a ledger that is marked, and does not wait."""
+        found, note = await asyncio.gather(
+            self._registry.marks.find(paths.of_mark(ledger)), self._repairs.notes.find(paths.of_note(ledger))
+        )
         if found is None:
-            return False
+            return None
         self._marked.seconds(ledger, found[0].newest_us, self.world.now())
-        note = await self._repairs.notes.find(paths.of_note(ledger))
-        if note is None:
-            return True
-        seen_s = self._noted.seconds(ledger, note[1], self.world.now())
-        return rules.is_due(note[0], found[1], self._up, seen_s)
+        if note is not None:
+            seen_s = self._noted.seconds(ledger, note[1], self.world.now())
+            if not rules.is_due(note[0], found[1], self._up, seen_s):
+                return None
+        return Due(*found, note is not None)
 
-    async def _conclude(
-        self, ledger: int, mark: Mark, version: int, outcome: Outcome, lock: LedgerLock
-    ) -> bool:
+    async def _conclude(self, ledger: int, due: Due, outcome: Outcome, lock: LedgerLock) -> bool:
         self._require_lock(lock)
         path = paths.of_note(ledger)
         if not outcome.reasons:
             await self.world.faults.here("ledger.repair.before_unmark")
-            if await self._delete_mark(ledger, version):
+            if await self._delete_mark(ledger, due):
                 self.counted.repaired += 1
             await self.world.faults.here("ledger.repair.after_unmark")
             return True
@@ -216,7 +226,7 @@ class ReplicationWorker(Role):
         note = rules.noted(
             before,
             outcome.reasons,
-            version,
+            due.version,
             running,
             self.world.address,
             self.world.clock.wall_us(),
@@ -228,13 +238,13 @@ class ReplicationWorker(Role):
         log.warning("ledger %d is not whole: %s", ledger, note.reason)
         return False
 
-    async def _delete_mark(self, ledger: int, version: int) -> bool:
+    async def _delete_mark(self, ledger: int, due: Due) -> bool:
         """Delete the mark and the note, in one change. Returns False if the ledger was marked again meanwhile, or another worker has
         deleted one of them."""
-        session, note = await self._sessions.open(), paths.of_note(ledger)
-        operations = [Delete(paths.of_mark(ledger), version)]
-        if await session.exists(note, deadline_s=DEADLINE_S):
-            operations.append(Delete(note))
+        session = await self._sessions.open()
+        operations = [Delete(paths.of_mark(ledger), due.version)]
+        if due.noted:
+            operations.append(Delete(paths.of_note(ledger)))
         try:
             await session.change(*operations, deadline_s=DEADLINE_S)
         except (VersionMismatch, NotFound):
