@@ -222,6 +222,10 @@ class Detector:
         server = self._servers.get(uuid)
         return server is not None and server.state == ALIVE and now - server.begun_at >= self._limits.stable_s
 
+    @property
+    def grace_s(self) -> float:
+        return self._limits.grace_s
+
     def heard_lately(self, now: float, uuid: str) -> bool:
         """Whether the server, or a process of it that has ended since, has sent a beacon within grace_s; or this master began then."""
         server = self._servers.get(uuid)

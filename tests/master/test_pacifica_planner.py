@@ -15,7 +15,7 @@ from ebla.actors.master.pacifica.planner import Plan, Planner
 from ebla.actors.messages import ReplicaReport, ServerInstance
 from ebla.actors.messages.appointments import ConfigurationsRequest, Requested
 from ebla.actors.messages.pacifica import PacificaView
-from ebla.actors.replication.appointments import appointed
+from ebla.actors.replication.appointments import appointed, next_members
 from ebla.actors.replication.configuration import Configuration
 from tests.master.builders import Story, report
 
@@ -301,6 +301,25 @@ def test_a_voter_that_has_started_of_late_leads_only_if_no_other_can_and_the_lon
     assert made.primary == chosen
 
 
+def test_a_tablet_waits_for_another_voter_no_longer_than_the_grace() -> None:
+    """After a take-over `b` has started of late, as far as this master knows. Beacons of `c` arrive, and its report does not."""
+    deployment = Deployment("abc", primary="a")
+    for _ in range(20):
+        deployment.passes(GRACE_S - 1.0, "abc")
+    known = [(uuid, deployment.instance(uuid)) for uuid in "abc"]
+    deployment.detector = Detector(LIMITS, deployment.now, known)
+    deployment.planner = Planner(deployment.story.catalog, deployment.detector)
+    waited_s = 0.0
+    while not deployment.plan().configurations:
+        deployment.passes(1.0)
+        waited_s += 1.0
+        for uuid in "bc":
+            deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1)
+        deployment.reports("b", 1, "secondary")
+        assert waited_s <= 2 * GRACE_S + 2.0
+    assert deployment.plan().configurations[deployment.tablets[0]].primary == "b"
+
+
 def test_a_voter_that_reports_that_it_lacks_committed_entries_becomes_no_primary_until_it_has_them() -> None:
     deployment = Deployment("abc", primary="a")
     view, (tablet,) = PacificaView("secondary", 1, "a", 9, 5), deployment.tablets
@@ -322,9 +341,11 @@ def test_a_primary_that_steps_down_for_a_voter_that_may_not_lead_is_followed_by_
     made = deployment.plan(deployment.asks("a", asked)).configurations[deployment.tablets[0]]
     assert (made.primary, made.peers, made.index) == ("c", asked.peers, asked.index)
     deployment.detector.allowed = lambda uuid: uuid == "a"
-    deployment.reports("a", 1)
     made = deployment.plan(deployment.asks("a", asked)).configurations[deployment.tablets[0]]
-    assert made.primary == "a", "better than none"
+    assert made == appointed(deployment.stored(), "a"), "better than none"
+    late = replace(asked, peers=next_members(deployment.stored(), (), ["a"]))
+    made = deployment.plan(deployment.asks("a", late)).configurations[deployment.tablets[0]]
+    assert made == appointed(deployment.stored(), "a"), "its disk is late, and it votes on"
     deployment.detector.allowed = lambda uuid: False
     made = deployment.plan(deployment.asks("a", asked)).configurations[deployment.tablets[0]]
     assert made.primary == "b"

@@ -260,6 +260,7 @@ class PacificaFaults(RandomFaults[Group]):
         if master.detector is None:
             master.start()
         for _ in range(60):
+            group.run(1.0, until=lambda: not master._editing)
             if master.stored.min_members != group.first.min_members:
                 master.alter(group.first.min_members)
             elif len(master.stored.voters()) >= master.stored.min_members:

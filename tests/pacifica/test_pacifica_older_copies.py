@@ -11,6 +11,7 @@ from ebla.actors.replication.appointments import appointed, forced
 from ebla.actors.tablet.engine.core import Pending, Sent
 from ebla.actors.tablet.pacifica.state import INACTIVE, PRIMARY
 from ebla.storage.logs.entries import WRITE, Entry
+from tests.pacifica.group import Group
 from tests.pacifica.test_pacifica_core import FIRST, D, core, leased, plans, renew
 
 
@@ -51,7 +52,7 @@ def test_a_member_takes_nothing_from_a_primary_that_lacks_what_it_has_committed(
     assert (complete.last_index, complete.log.term_at(4)) == (5, 1)
     stale.replied(0.2, "b", Sent(0.2, plan), refused)
     assert stale.standing == INACTIVE and stale.awaits_ballot
-    with pytest.raises(IllegalState, match="lacks committed entries: its directory is an older copy"):
+    with pytest.raises(IllegalState, match="lacks committed entries up to 4: its directory is an older copy"):
         stale.appoint(0.3, appointed(appointed(FIRST, "a"), "a"), 1)
 
 
@@ -61,7 +62,7 @@ def test_a_log_that_has_caught_up_is_no_older_copy_any_more() -> None:
     order = appointed(appointed(FIRST, "b"), "a")
     with pytest.raises(IllegalState, match="older copy"):
         made.require_no_older_copy(order)
-    assert made.apart == "its log ends at 3 and lacks committed entries: its directory is an older copy"
+    assert made.apart == "its log lacks committed entries up to 5: its directory is an older copy"
     made.receive(0.2, "b", AppendRequest(1, "b", 3, 1, (), 2))
     assert made.apart, "a primary that knows of fewer commits proves nothing"
     entries = (entry(4, 1), entry(5, 1))
@@ -71,6 +72,51 @@ def test_a_log_that_has_caught_up_is_no_older_copy_any_more() -> None:
     made.receive(0.3, "b", AppendRequest(1, "b", 5, 1, (), 5))
     assert made.apart is None
     made.require_no_older_copy(order)
+
+
+def test_a_primary_that_was_refused_may_lead_once_it_has_what_it_lacked() -> None:
+    """Its log was longer than what was committed, with entries of its own; the one that it has in the end is shorter."""
+    group = Group("abc", min_members=2)
+    group.run(2.0)
+    old = group.nodes["a"]
+    group.propose("a", b"kept")
+    group.run(1.0)
+    backup = old.back_up()
+    group.propose("a", b"lacking")
+    group.run(1.0)
+    old.restore(backup, recent=True)
+    for name in "bc":
+        group.cut(name, "master")
+    group.run(6.0)
+    old.start()
+    assert group.run(6.0, until=lambda: old.running().standing == PRIMARY)
+    for _ in range(10):
+        group.propose("a", b"never acknowledged")
+    group.heal()
+    group.run(20.0)
+    assert {node.running().last_index for node in group.nodes.values()} == {len(group.oracle.committed)}
+    assert old.running().apart is None and group.master.stored.peer("a").kind == "voter"  # type: ignore[union-attr]
+    for name in "bc":
+        group.nodes[name].crash(commits_kept=99)
+    assert group.run(20.0, until=lambda: old.running().standing == PRIMARY)
+
+
+def test_a_late_message_takes_nothing_back_of_what_an_older_copy_lacks() -> None:
+    made = core(leased(), ballots="111", record=1, commit=2)
+    made.receive(0.1, "b", AppendRequest(1, "b", 3, 1, (), 9))
+    made.receive(0.2, "b", AppendRequest(1, "b", 3, 1, (), 4))
+    with pytest.raises(IllegalState, match="lacks committed entries up to 9"):
+        made.require_no_older_copy(appointed(appointed(FIRST, "b"), "a"))
+
+
+def test_what_a_forced_configuration_gave_up_is_not_reported_as_lacking() -> None:
+    made = core(leased(), me="b", ballots="111", record=1, commit=2)
+    made.receive(0.1, "a", AppendRequest(1, "a", 3, 1, (), 9))
+    with pytest.raises(IllegalState):
+        made.require_no_older_copy(appointed(FIRST, "b"))
+    assert made.apart is not None
+    made.appoint(0.2, forced(FIRST, FIRST.peers[1]), 1)
+    assert made.apart is None
 
 
 def test_what_a_forced_configuration_gave_up_keeps_nobody_from_leading() -> None:

@@ -6,7 +6,7 @@ A tablet gets another configuration because
     a server has ended                  another voter leads, and a silent voter loses its vote
     its table's min_members changed     every tablet gets the new number
     its primary has ended before        and no other voter was alive then: one that is alive now leads
-    its primary has declined to lead    the server lives, and has no running replica: another voter leads
+    its primary has declined to lead    the server lives, and has no running replica, or an older copy: another voter leads
     its primary does not lead           it led this ballot until its lease was over: it gets a new ballot, or a less doubtful voter
 
 `unled` has the tablets whose primary is not known to lead in the ballot of the catalog: all of them when a master begins,
@@ -92,6 +92,7 @@ class Planner:
     def changed(self, tablet: str) -> None:
         """Note that the tablet has another configuration, or its first one."""
         self.doubts.end(tablet)
+        self.voters.changed(tablet)
         self.unled[tablet] = None
 
     def follows(self, tablet: str, ballot: int) -> None:
@@ -253,18 +254,24 @@ class Planner:
     def _with_able_primary(
         self, ranks: Ranks, tablet: str, known: Configuration, granted: Configuration
     ) -> Configuration:
-        """What a primary gets that has stepped down for another voter. If that one cannot lead, another voter does, or the former primary
-        again: it follows any later ballot. Of the successor it knows more than the master: a report may not have come yet."""
-        chosen = granted.primary
-        if chosen and chosen != known.primary and not self.voters.could_lead(tablet, chosen):
+        """What a primary gets that has stepped down for another voter. If that one cannot lead, another voter does; if none can, the
+        former primary stays: it follows any later ballot. Of the successor it knows more than the master: a report may not have
+        come yet."""
+        made, chosen = granted, granted.primary
+        assert chosen is not None and known.primary is not None, (known, granted)
+        if chosen != known.primary and not self.voters.could_lead(tablet, chosen):
             before = [peer.uuid for peer in known.voters()]
             able = [
                 peer.uuid
                 for peer in granted.voters()
                 if peer.uuid in before and self.voters.may_lead(tablet, peer.uuid, granted.settled)
             ]
-            chosen = min(able, key=lambda uuid: self.voters.rank(ranks, tablet, uuid), default=chosen)
-        made = replace(granted, primary=chosen)
+            if able:
+                made = replace(
+                    granted, primary=min(able, key=lambda uuid: self.voters.rank(ranks, tablet, uuid))
+                )
+            elif self.voters.could_lead(tablet, known.primary):
+                made = replace(appointed(known, known.primary), settled=granted.settled)
         ranks.moved(known, made)
         return made
 

@@ -52,6 +52,7 @@ class Voters:
     def __init__(self, detector: Detector) -> None:
         self._detector = detector
         self._held: dict[str, dict[str, Held]] = {}  # by tablet and server
+        self._waits_since: dict[str, float] = {}  # by tablet
 
     # -- reports
 
@@ -73,14 +74,20 @@ class Voters:
     def shown_by(self, uuid: str) -> list[str]:
         return [tablet for tablet, held in self._held.items() if uuid in held]
 
+    def changed(self, tablet: str) -> None:
+        """Note that the tablet has another configuration."""
+        self._waits_since.pop(tablet, None)
+
     def forget(self, tablet: str) -> None:
         self._held.pop(tablet, None)
+        self.changed(tablet)
 
     def keep(self, tablets: Collection[str], stored: Callable[[str], object]) -> bool:
         """Forget ended tablets, if most of what is held may be of such: this reads all of it. Return whether it did."""
         if len(self._held) <= 2 * len(tablets):
             return False
         self._held = {tablet: held for tablet, held in self._held.items() if stored(tablet)}
+        self._waits_since = {tablet: since for tablet, since in self._waits_since.items() if stored(tablet)}
         return True
 
     # -- who may lead
@@ -124,7 +131,9 @@ class Voters:
 
     def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
         """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: its server was there a moment ago.
-        After a restart of everything the first to report is not always the one with everything."""
-        return bool(self.doubt(now, tablet, chosen)[0]) and any(
+        After a restart of everything the first to report is not always the one with everything. A tablet waits for the grace at most,
+        then only after its next configuration again."""
+        awaited = bool(self.doubt(now, tablet, chosen)[0]) and any(
             self.runs(tablet, uuid) is None and self._detector.heard_lately(now, uuid) for uuid in others
         )
+        return awaited and now - self._waits_since.setdefault(tablet, now) < self._detector.grace_s

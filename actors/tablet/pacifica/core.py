@@ -228,7 +228,7 @@ class PacificaCore(PacificaState):
         if progress is None:
             return
         if answer.reason == LACKING:
-            self._older_copy.lacks(self.forced_epoch, max(answer.hint, self.last_index + 1))
+            self._older_copy.lacks(self.forced_epoch, answer.hint)
             self._step_down(f"{peer} has committed entries up to {answer.hint} that are not here")
             return
         progress.answered(now, sent.at, plan, answer)

@@ -14,23 +14,25 @@ from ebla.actors.replication.configuration import Configuration
 
 class OlderCopy:
     def __init__(self) -> None:
-        self._lacks = (0, 0)  # a forced epoch, and the index that this log has to reach
+        self._lacks = (
+            0,
+            0,
+        )  # a forced epoch, and the last index of the committed entries of which this log lacks one
 
     def lacks(self, epoch: int, index: int) -> None:
-        """Note that this log, which ends before `index`, lacks committed entries."""
-        self._lacks = epoch, index
+        """Note that this log has not all of the committed entries up to `index`. It may be longer: with entries of its own."""
+        self._lacks = max(self._lacks, (epoch, index))
 
     def holds(self, index: int) -> None:
         """Note that this log has everything that its primary has committed, up to `index`."""
         if index >= self._lacks[1]:
             self._lacks = 0, 0
 
-    def why(self, held: int, last_index: int, configuration: Configuration) -> str:
-        """Why a log that ends at `last_index`, with its newest configuration of ballot `held`, leads in no ballot that follows
-        `configuration`; "" if it may."""
+    def why(self, held: int, configuration: Configuration) -> str:
+        """Why a log whose newest configuration is of ballot `held` leads in no ballot that follows `configuration`; "" if it may."""
         epoch, index = self._lacks
-        if epoch == configuration.unsafe and last_index < index:
-            return f"ends at {last_index} and lacks committed entries"
+        if index and epoch == configuration.unsafe:
+            return f"lacks committed entries up to {index}"
         if held < configuration.settled:
             return f"ends in ballot {held}, and all voters had ballot {configuration.settled}"
         return ""

@@ -77,7 +77,10 @@ class PacificaState(MemberState[BallotRecord, Primary]):
 
     @property
     def apart(self) -> str | None:
-        why = "" if self._declined is None else self._why_older(self._declined)
+        declined = self._declined
+        if declined is None or declined.unsafe < self.forced_epoch:
+            return None
+        why = self._why_older(declined)
         return f"its log {why}: its directory is an older copy" if why else None
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
@@ -164,7 +167,7 @@ class PacificaState(MemberState[BallotRecord, Primary]):
 
     def _why_older(self, configuration: Configuration) -> str:
         """Why this log, a voter's, lacks what the voters of `configuration` held; "" if it does not."""
-        return self._older_copy.why(self.configuration.index, self.last_index, configuration)
+        return self._older_copy.why(self.configuration.index, configuration)
 
     # -- roles
 
