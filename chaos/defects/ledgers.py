@@ -23,7 +23,7 @@ from ebla.log.appender import Appender
 from ebla.log.awaited import LogWriter
 
 
-@defect("events", 60, Window, "_counted", seed=2)
+@defect("events", 60, Window, "_counted", seed=0)
 def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     """A writer acknowledges an entry that one store less than the ack quorum has."""
     counted: int = original(self, pending)
@@ -81,7 +81,7 @@ def arrivals_removed_unmoved(original: Any, self: Arrivals, *bounds: Any) -> Any
     return changes[1:], numbers
 
 
-@defect("events", 60, LedgerStore, "_fence", seed=5, faults=STORES_START_AGAIN)
+@defect("events", 60, LedgerStore, "_fence", seed=6, faults=STORES_START_AGAIN)
 async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
     """A store that starts again forgets that a ledger is fenced."""
     self.heads[ledger] = rules.fenced(head)
@@ -124,7 +124,7 @@ async def earlier_ledgers_refused(
         yield each
 
 
-@defect("ledgers", 60, meta, "covers")
+@defect("ledgers", 60, meta, "covers", seed=1)
 def spread_stores_uncounted(found: Metadata, answered: Iterable[int]) -> bool:
     """The end of a ledger is concluded from as many answers as one entry needs, although more stores have entries."""
     return len(list(answered)) >= found.needed

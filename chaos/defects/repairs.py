@@ -47,7 +47,7 @@ async def store_registers_once(original: Any, self: Presence, info: StoreInfo) -
         await original(self, info)
 
 
-@defect("repairs", 60, Held, "open", seed=2)
+@defect("repairs", 60, Held, "open", seed=9)
 async def auditor_acts_unelected(self: Held) -> Session:
     """An auditor that is not sure of its lock marks ledgers in another session."""
     if self.sure:

@@ -135,6 +135,17 @@ async def test_a_primary_hands_over_when_its_disk_delays_what_all_others_hold(
 
 
 @pacifica()
+async def test_a_primary_whose_disk_hangs_leads_on_if_the_others_are_suspended(group: PacificaGroup) -> None:
+    await group.upsert(row(1))
+    assert await group.leader() == A
+    group.detector.allowed = lambda uuid: uuid == group.uuid(A)
+    await group.sleep(2 * LIMITS.lease_s)
+    group.disk(A).hang(6.0)
+    await group.upsert(row(2))
+    assert await group.leader() == A and await group.get(2) == [row(2)]
+
+
+@pacifica()
 async def test_an_idle_server_with_a_hung_disk_keeps_its_lease(group: PacificaGroup) -> None:
     await group.upsert(row(1))
     await group.settle()
