@@ -34,7 +34,7 @@ DIAGNOSED_MAX = 20  # tablets of one command; each takes a call to the master
 class Holder(msgspec.Struct, frozen=True):
     """A server that holds or held the tablet. `part`: see HolderEvidence. `server`: up, or why it does not answer. `state`: of its
     replica by its own answer, or by its last report if it gives none; None if there is no replica. `ballot`: the ballot, or term, in
-    the replica's durable record. `quarantined`: data of former replicas on the server. `trouble`: of the replica, or of its disks."""
+    the replica's durable record; `configured`: that of the newest configuration in its log. `quarantined`: data of former replicas on the server. `trouble`: of the replica, or of its disks."""
 
     uuid: str
     address: str
@@ -48,6 +48,7 @@ class Holder(msgspec.Struct, frozen=True):
     ballot: int | None = None
     last_index: int | None = None
     commit_index: int | None = None
+    configured: int | None = None
     quarantined: tuple[str, ...] = ()
     trouble: str = ""
 
@@ -219,20 +220,21 @@ def _holder(
         ballot=None if view is None else view.term,
         last_index=None if view is None else view.last_index,
         commit_index=None if view is None else view.commit_index,
+        configured=(report.pending or report.configuration).index,
         trouble="; ".join(filter(None, [report.error, disks if report.error else ""])),
     )
 
 
 def _candidates(holders: Sequence[Holder], *, voters: bool = False) -> list[Holder]:
-    """Replicas that run and are no voters, voters that lack committed entries, or all that run; the newest first, by ballot and then by
-    the end of the log."""
+    """Replicas that run and are no voters, voters that lack committed entries, or all that run; the newest first, by the newest
+    configuration in the log and then by its end."""
     able = [
         holder
         for holder in holders
         if (holder.runs and (voters or holder.part != VOTER))
         or (holder.loaded and not holder.runs and holder.part == VOTER)
     ]
-    return sorted(able, key=lambda each: (each.ballot or 0, each.last_index or 0), reverse=True)
+    return sorted(able, key=lambda each: (each.configured or 0, each.last_index or 0), reverse=True)
 
 
 def _by_itself(evidence: TabletEvidence, health: v.TabletHealth, voters: Sequence[Holder]) -> list[str]:

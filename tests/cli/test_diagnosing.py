@@ -170,11 +170,11 @@ def test_a_forced_configuration_is_shown_for_ever_and_the_tablet_serves_again(eb
 
 
 def test_the_newest_replica_is_the_first_candidate() -> None:
-    """By its ballot, then by the end of its log."""
+    """By the newest configuration in its log, then by its end. An older copy has entered the ballot that it declined."""
 
-    def holder(name: str, ballot: int, last: int, **changes: Any) -> Holder:
+    def holder(name: str, configured: int, last: int, **changes: Any) -> Holder:
         made = Holder(name, f"tablet-server/{name}", "former", "up", 0.1, "alive", 0.1, "running")
-        return msgspec.structs.replace(made, ballot=ballot, last_index=last, **changes)
+        return msgspec.structs.replace(made, configured=configured, last_index=last, **changes)
 
     holders = [
         holder("a", 3, 90),
@@ -184,8 +184,9 @@ def test_the_newest_replica_is_the_first_candidate() -> None:
         holder("e", 9, 99, trouble="its disk failed"),
         holder("f", 9, 99, server="no answer"),
         holder("g", 9, 99, part="voter"),
+        holder("h", 3, 95, ballot=9, part="voter", trouble="it lacks committed entries"),
     ]
-    assert [each.uuid for each in _candidates(holders)] == ["c", "b", "a"]
+    assert [each.uuid for each in _candidates(holders)] == ["c", "b", "h", "a"]
 
 
 def test_a_voter_whose_directory_is_gone_is_not_waited_for() -> None:
@@ -220,7 +221,7 @@ def test_a_voter_on_an_older_copy_has_lost_data_and_may_be_chosen() -> None:
         HolderEvidence(uuid, server(uuid), "voter", True, 0.1, "alive", 0.1, "running") for uuid in "ab"
     )
     evidence = TabletEvidence("t1", "t", "running", "pacifica", 2, 2, known, None, 9, holders)
-    why = "its log ends at 7 and lacks committed entries: its directory is an older copy"
+    why = "its log lacks committed entries up to 9: its directory is an older copy"
     old = ReplicaReport("t1", "running", PacificaView(term=4, last_index=7), error=why)
     states = {
         server("a"): ServerState(ServerInstance("a", 1, "s"), server("a"), "a", (old,), 0, 0, 0),

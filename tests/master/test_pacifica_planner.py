@@ -323,7 +323,9 @@ def test_a_tablet_waits_for_another_voter_no_longer_than_the_grace() -> None:
 def test_a_voter_that_reports_that_it_lacks_committed_entries_becomes_no_primary_until_it_has_them() -> None:
     deployment = Deployment("abc", primary="a")
     view, (tablet,) = PacificaView("secondary", 1, "a", 9, 5), deployment.tablets
-    lacking = ReplicaReport(tablet, "running", view, deployment.stored(), error="its log ends at 9")
+    lacking = ReplicaReport(
+        tablet, "running", view, deployment.stored(), error="its log lacks committed entries up to 9"
+    )
     deployment.passes(GRACE_S / 2, "bc")
     deployment.planner.take(deployment.instance("b"), report(lacking))
     deployment.now += GRACE_S / 2

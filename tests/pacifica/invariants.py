@@ -50,11 +50,11 @@ class PacificaOracle(Oracle):
     def catalog_changed(self) -> None:
         self.voters_hold_all()
 
-    def _one_leader_a_term(self, node: AnyNode[Any]) -> None:
+    def _has_all_committed(self, node: AnyNode[Any], term: int) -> None:
         """An older copy that no number shows may lead until a voter refuses it; it commits nothing, and serves no reads."""
         server = self.group.nodes[node.name]
         if not (server.restored and server.recent):
-            super()._one_leader_a_term(node)
+            super()._has_all_committed(node, term)
 
     def _is_given_up(self, node: AnyNode[Any]) -> bool:
         return bool(node.running().forced_epoch < self.group.master.stored.unsafe)

@@ -109,6 +109,27 @@ def test_a_late_message_takes_nothing_back_of_what_an_older_copy_lacks() -> None
         made.require_no_older_copy(appointed(appointed(FIRST, "b"), "a"))
 
 
+def test_a_learner_that_lags_later_is_no_older_copy() -> None:
+    made = core(leased(), me="b", ballots="111", record=1, commit=2)
+    made.receive(0.1, "a", AppendRequest(1, "a", 3, 1, (), 5))
+    with pytest.raises(IllegalState):
+        made.require_no_older_copy(appointed(FIRST, "b"))
+    made.receive(0.2, "a", AppendRequest(1, "a", 3, 1, (entry(4, 1), entry(5, 1)), 5))
+    made.take()
+    assert made.apart is None
+    made.receive(0.3, "a", AppendRequest(1, "a", 5, 1, (), 9))
+    assert made.apart is None
+
+
+def test_a_log_that_was_too_short_may_lead_once_it_agrees_with_a_primary_to_that_index() -> None:
+    """That primary has not said that it has committed as much, and ends."""
+    made = core(leased(), me="b", ballots="111", record=1, commit=2)
+    made.receive(0.1, "a", AppendRequest(1, "a", 3, 1, (), 5))
+    made.receive(0.2, "c", AppendRequest(2, "c", 3, 1, (entry(4, 1), entry(5, 1)), 3))
+    made.take()
+    made.require_no_older_copy(appointed(appointed(FIRST, "c"), "b"))
+
+
 def test_what_a_forced_configuration_gave_up_is_not_reported_as_lacking() -> None:
     made = core(leased(), me="b", ballots="111", record=1, commit=2)
     made.receive(0.1, "a", AppendRequest(1, "a", 3, 1, (), 9))

@@ -44,15 +44,18 @@ class Oracle:
         term = node.running().term
         if term not in self.leaders:
             self.leaders[term] = node.name
-            for entry, committed_in in zip(self.committed, self.committed_in, strict=True):
-                if committed_in < term:
-                    assert entry.index <= len(node.entries), f"{node.name} leads term {term} without {entry}"
-                    assert node.entries[entry.index - 1] == entry, (
-                        f"{node.name} leads {term} with another {entry}"
-                    )
+            self._has_all_committed(node, term)
         assert self.leaders[term] == node.name, (
             f"term {term} has two leaders: {self.leaders[term]}, {node.name}"
         )
+
+    def _has_all_committed(self, node: Node[Any], term: int) -> None:
+        for entry, committed_in in zip(self.committed, self.committed_in, strict=True):
+            if committed_in < term:
+                assert entry.index <= len(node.entries), f"{node.name} leads term {term} without {entry}"
+                assert node.entries[entry.index - 1] == entry, (
+                    f"{node.name} leads {term} with another {entry}"
+                )
 
     def _committed_never_changes(self, node: Node[Any]) -> None:
         core = node.running()

@@ -63,15 +63,16 @@ class _Copy:
     partly: bool
     part: int
     taken: int = 0
+    failed: bool = False
     lost: EntryLost | None = None
 
     def take(self) -> Sequence[int]:
         first, self.taken = self.taken, self.taken + self.part
-        return self.entries[first : self.taken]
+        return () if self.failed else self.entries[first : self.taken]
 
     def give_up(self) -> None:
-        """Leave the parts that no lane has taken, because one has failed."""
-        self.taken = len(self.entries)
+        """Let every lane end before its next call, because one has failed."""
+        self.failed = True
 
 
 class Copier:
@@ -117,7 +118,7 @@ class Copier:
 
     async def _fill_part(self, made: _Copy, entries: Sequence[int]) -> None:
         at = 0
-        while at < len(entries):
+        while at < len(entries) and not made.failed:
             await self._pace.ready()
             self._go_on()
             wanted = tuple(entries[at:])
@@ -130,15 +131,15 @@ class Copier:
                 done = wanted.index(error.entry) + 1
             else:
                 done = reply.done
-                made.part = self._part_of(reply) or made.part
+                made.part = self._part_after(made.part, reply)
             at += done
             self._progress.looked += done
 
-    def _part_of(self, reply: m.CopyReply) -> int:
-        """How many such entries one call copies; 0 if that is not known."""
-        if not reply.copied_bytes:
-            return 0
-        fitting = self._options.batch_bytes * reply.copied // reply.copied_bytes
+    def _part_after(self, part: int, reply: m.CopyReply) -> int:
+        """How many such entries one call copies; twice as many as before if it had nothing to copy."""
+        fitting = 2 * part
+        if reply.copied_bytes:
+            fitting = self._options.batch_bytes * reply.copied // reply.copied_bytes
         return max(1, min(fitting, self._options.batch_entries))
 
     async def _copy(self, found: Metadata, store: str, entries: tuple[int, ...]) -> m.CopyReply:

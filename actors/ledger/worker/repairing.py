@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -74,11 +73,10 @@ class Repairer:
         for _ in range(ROUNDS_MAX):
             self._go_on(lock)
             try:
-                found, (running, leaving) = await asyncio.gather(
-                    self._registry.read(ledger), self._registry.stores_and_leaving()
-                )
+                found = await self._registry.read(ledger)
             except NotFound:
                 return Outcome()
+            running, leaving = await self._registry.stores_and_leaving()
             findings = await self._checker.check(
                 found,
                 [each.uuid for each in running],

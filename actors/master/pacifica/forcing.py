@@ -36,7 +36,6 @@ from ebla.actors.master.pacifica.appointer import Appointer
 from ebla.actors.messages.diagnosis import ForceRequest, HolderEvidence, TabletEvidence
 from ebla.actors.replication.appointments import forced
 from ebla.actors.replication.configuration import Configuration, Forced, Peer
-from ebla.actors.replication.health import RUNNING as REPLICA_RUNNING
 from ebla.actors.world import World, rpc
 from ebla.storage.errors import EblaError, InvalidArgument
 
@@ -198,9 +197,10 @@ class Forcing:
         watched, stamp = self._appointer.detector.shown(now, uuid), self._appointer.detector.lease(uuid)
         ended = watched is not None and watched.state == ENDED
         whole = self._appointer.planner.voters.is_whole(tablet, uuid)
-        if ended and self._servers.answers(uuid, now):
+        server = self._servers.get(uuid)
+        if ended and server is not None and self._servers.answers(uuid, now):
             # It cannot write its log, or is not allowed a lease; its data may be read still.
-            whole = self._views.of(tablet).states.get(uuid) == REPLICA_RUNNING
+            whole = self._appointer.planner.voters.shows_whole(tablet, server.instance)
         if whole:
             raise InvalidArgument(
                 f"{at} has a voter of tablet {tablet} with every acknowledged write, and its server answers: nothing needs to be "

@@ -92,7 +92,7 @@ class Planner:
     def changed(self, tablet: str) -> None:
         """Note that the tablet has another configuration, or its first one."""
         self.doubts.end(tablet)
-        self.voters.changed(tablet)
+        self.voters.settled(tablet)
         self.unled[tablet] = None
 
     def follows(self, tablet: str, ballot: int) -> None:
@@ -101,6 +101,7 @@ class Planner:
         if tablet not in self.doubts and (known is None or known.index == ballot):
             self.unled.pop(tablet, None)
             self._reported.pop(tablet, None)
+            self.voters.settled(tablet)
 
     def take(self, instance: ServerInstance, report: TabletReport) -> bool:
         """Take a report of the present incarnation of a server. Return whether a primary in it does not lead."""

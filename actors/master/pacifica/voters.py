@@ -28,6 +28,13 @@ class Held(NamedTuple):
     last_index: int = 0
 
 
+class _Wait(NamedTuple):
+    """Since when the process `start` of a voter, which would lead, waits for others."""
+
+    start: str
+    since: float
+
+
 class Ranks:
     """What chooses among voters in one plan, made at `now`. The number of tablets that each server leads is counted when it is first
     asked for, and kept up to date while the plan is made."""
@@ -52,7 +59,7 @@ class Voters:
     def __init__(self, detector: Detector) -> None:
         self._detector = detector
         self._held: dict[str, dict[str, Held]] = {}  # by tablet and server
-        self._waits_since: dict[str, float] = {}  # by tablet
+        self._waiting: dict[str, _Wait] = {}  # by tablet
 
     # -- reports
 
@@ -74,20 +81,20 @@ class Voters:
     def shown_by(self, uuid: str) -> list[str]:
         return [tablet for tablet, held in self._held.items() if uuid in held]
 
-    def changed(self, tablet: str) -> None:
-        """Note that the tablet has another configuration."""
-        self._waits_since.pop(tablet, None)
+    def settled(self, tablet: str) -> None:
+        """Note that the tablet has another configuration, or is led: it waits for no voter."""
+        self._waiting.pop(tablet, None)
 
     def forget(self, tablet: str) -> None:
         self._held.pop(tablet, None)
-        self.changed(tablet)
+        self.settled(tablet)
 
     def keep(self, tablets: Collection[str], stored: Callable[[str], object]) -> bool:
         """Forget ended tablets, if most of what is held may be of such: this reads all of it. Return whether it did."""
         if len(self._held) <= 2 * len(tablets):
             return False
         self._held = {tablet: held for tablet, held in self._held.items() if stored(tablet)}
-        self._waits_since = {tablet: since for tablet, since in self._waits_since.items() if stored(tablet)}
+        self._waiting = {tablet: wait for tablet, wait in self._waiting.items() if stored(tablet)}
         return True
 
     # -- who may lead
@@ -101,6 +108,11 @@ class Voters:
         """Whether the replica runs, and does not know that it lacks entries; None without such a report."""
         held = self._present(tablet, uuid)
         return None if held is None else held.whole
+
+    def shows_whole(self, tablet: str, instance: ServerInstance) -> bool:
+        """Whether this process has reported a replica that is whole, whether or not it has a lease."""
+        held = self._held.get(tablet, {}).get(instance.uuid)
+        return held is not None and held.whole and held.start == instance.start
 
     def _present(self, tablet: str, uuid: str) -> Held | None:
         held, stamp = self._held.get(tablet, {}).get(uuid), self._detector.lease(uuid)
@@ -131,9 +143,15 @@ class Voters:
 
     def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
         """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: its server was there a moment ago.
-        After a restart of everything the first to report is not always the one with everything. A tablet waits for the grace at most,
-        then only after its next configuration again."""
-        awaited = bool(self.doubt(now, tablet, chosen)[0]) and any(
+        After a restart of everything the first to report is not always the one with everything. A process that would lead waits for
+        the grace at most."""
+        stamp = self._detector.lease(chosen)
+        if not (stamp and self.doubt(now, tablet, chosen)[0]) or not any(
             self.runs(tablet, uuid) is None and self._detector.heard_lately(now, uuid) for uuid in others
-        )
-        return awaited and now - self._waits_since.setdefault(tablet, now) < self._detector.grace_s
+        ):
+            self.settled(tablet)
+            return False
+        wait = self._waiting.get(tablet)
+        if wait is None or wait.start != stamp.start:
+            wait = self._waiting[tablet] = _Wait(stamp.start, now)
+        return now - wait.since < self._detector.grace_s

@@ -210,9 +210,11 @@ class PacificaCore(PacificaState):
         answer = self._match(request)
         self._consider_quiescence(request, answer)
         if request.commit_index > self.last_index:
-            self._older_copy.lacks(request.unsafe, request.commit_index)
-        elif isinstance(answer, Pending) and answer.until >= request.commit_index:
-            self._older_copy.holds(request.commit_index)
+            self._older_copy.ends_before(request.unsafe, request.commit_index)
+        elif isinstance(answer, Pending):
+            self._older_copy.agrees(answer.until, request.commit_index)
+            if self._declined is not None and not self._why_older(self._declined):
+                self._declined = None
         return answer
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
@@ -228,7 +230,7 @@ class PacificaCore(PacificaState):
         if progress is None:
             return
         if answer.reason == LACKING:
-            self._older_copy.lacks(self.forced_epoch, answer.hint)
+            self._older_copy.differs(self.forced_epoch, answer.hint)
             self._step_down(f"{peer} has committed entries up to {answer.hint} that are not here")
             return
         progress.answered(now, sent.at, plan, answer)

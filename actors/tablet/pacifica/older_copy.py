@@ -14,25 +14,30 @@ from ebla.actors.replication.configuration import Configuration
 
 class OlderCopy:
     def __init__(self) -> None:
-        self._lacks = (
-            0,
-            0,
-        )  # a forced epoch, and the last index of the committed entries of which this log lacks one
+        # Each a forced epoch, and the last index of the committed entries of which this log lacks one.
+        self._ends_before = self._differs = (0, 0)
 
-    def lacks(self, epoch: int, index: int) -> None:
-        """Note that this log has not all of the committed entries up to `index`. It may be longer: with entries of its own."""
-        self._lacks = max(self._lacks, (epoch, index))
+    def ends_before(self, epoch: int, index: int) -> None:
+        """Note that this log is too short for the committed entries up to `index`."""
+        self._ends_before = max(self._ends_before, (epoch, index))
 
-    def holds(self, index: int) -> None:
-        """Note that this log has everything that its primary has committed, up to `index`."""
-        if index >= self._lacks[1]:
-            self._lacks = 0, 0
+    def differs(self, epoch: int, index: int) -> None:
+        """Note that this log has not all of the committed entries up to `index`, however long it is: it has led, with its own."""
+        self._differs = max(self._differs, (epoch, index))
+
+    def agrees(self, until: int, committed: int) -> None:
+        """Note that this log is that of its primary up to `until`, which has committed that up to `committed`. Another primary on an
+        older copy commits nothing."""
+        if until >= self._ends_before[1]:
+            self._ends_before = 0, 0
+        if min(until, committed) >= self._differs[1]:
+            self._differs = 0, 0
 
     def why(self, held: int, configuration: Configuration) -> str:
         """Why a log whose newest configuration is of ballot `held` leads in no ballot that follows `configuration`; "" if it may."""
-        epoch, index = self._lacks
-        if index and epoch == configuration.unsafe:
-            return f"lacks committed entries up to {index}"
+        for epoch, index in (self._ends_before, self._differs):
+            if index and epoch == configuration.unsafe:
+                return f"lacks committed entries up to {index}"
         if held < configuration.settled:
             return f"ends in ballot {held}, and all voters had ballot {configuration.settled}"
         return ""

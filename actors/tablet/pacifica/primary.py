@@ -50,6 +50,7 @@ class Primary(Peers):
         self.changing = False  # a request to the master is under way
         self.joining: dict[str, None] = {}
         self._limits = limits
+        self._leads_since = now
         self._stalls: dict[str, Stall] = {}
         self._own_stall: Stall | None = None
         self._strikes: dict[str, Strike] = {}
@@ -81,12 +82,12 @@ class Primary(Peers):
         return min(own_durable if uuid == self.me else self.held_by(uuid) for uuid in needed)
 
     def may_be_refused(self, now: float) -> bool:
-        """Whether a voter has not taken the first entry of this leadership, and is not silent. It refuses it if it has committed what is
-        not here."""
+        """Whether a voter has not taken the first entry of this leadership, and keeps up, or had no time yet to show that it does not. It
+        refuses that entry if it has committed what is not here."""
+        stalled_s = self._limits.stalled_s
         others = (uuid for uuid in self._voters if uuid != self.me)
-        return any(
-            self.held_by(uuid) <= self.inherited and self.fails_at(uuid, self._limits.stalled_s) > now
-            for uuid in others
+        return now - self._leads_since < stalled_s and any(
+            self.held_by(uuid) <= self.inherited and self.fails_at(uuid, stalled_s) > now for uuid in others
         )
 
     def held_by(self, uuid: str) -> int:
