@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -278,7 +279,9 @@ def test_commands_say_that_the_last_copies_of_an_entry_are_damaged_and_accept_th
     assert remedy in status
     stored("log append events x", prepare=prepare).require(1, remedy)
     copies = stored(f"ledger check {ledger}", prepare=prepare)
-    assert copies.status == 1 and "checked up to entry 2" in copies.text and remedy in copies.text
+    assert (
+        copies.status == 1 and re.search("checked up to entry [12]:", copies.text) and remedy in copies.text
+    )
     stored(f"ledger give-up {ledger}", prepare=prepare).require(1, "there is no terminal for a confirmation")
     done = stored(f"ledger give-up {ledger} --yes-i-lose-data {ledger}", prepare=prepare, after=whole)
     assert (done.status, done.text) == (0, f"entries 3 of ledger {ledger} are given up"), done.err

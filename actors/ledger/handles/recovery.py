@@ -237,6 +237,7 @@ class _Recovery:
             if entry is None:
                 return False
             assert entry.entry == first, (entry.entry, first)
+            self._start = max(meta.NONE if self._start is None else self._start, entry.lac)
             writer.add_entry(entry)
             first += 1
 

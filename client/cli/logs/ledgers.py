@@ -181,7 +181,12 @@ def _checked_parts(checked: Checked, where: dict[str, str]) -> list[Any]:
     if not rows:
         parts = [f"{told}, all {count(copies, 'copy', 'copies')} of them are there and sound"]
     if checked.unknown:
-        parts.append(f"checked up to entry {checked.last:,}: {checked.unknown}")
+        known = (
+            f"checked up to entry {checked.last:,}"
+            if checked.last >= 0
+            else "no entry is known to be written"
+        )
+        parts.append(f"{known}: {checked.unknown}")
     if checked.lost:
         remedy = f"`ebla ledger give-up {checked.ledger}` accepts the loss"
         if any(held.error is not None for held in checked.stores):
