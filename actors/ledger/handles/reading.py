@@ -233,6 +233,9 @@ class Reader:
             for at in asked:
                 calls.start(at, self._tail(found, stores[at], after))
             await self._learn(ending, calls, asked, SILENT_S)
+            if ending.enough and ends.undecided(ending.known, ending.end, ending.tails):
+                # Another store may know that more is acknowledged. All of that can be read, whatever is decided.
+                await self._learn(ending, calls, asked, SILENT_S, enough=False)
             if ending.enough:
                 return ending
             if attempt and not ending.covered:
@@ -242,11 +245,19 @@ class Reader:
         return ending
 
     async def _learn(
-        self, ending: ends.Ending, calls: Calls[int, m.Tail], asked: Sequence[int], limit_s: float
+        self,
+        ending: ends.Ending,
+        calls: Calls[int, m.Tail],
+        asked: Sequence[int],
+        limit_s: float,
+        *,
+        enough: bool = True,
     ) -> None:
-        """Take answers until they are enough, all of `asked` have answered, or the limit has passed."""
+        """Take answers until they are `enough`, all of `asked` have answered, or the limit has passed."""
         until = self._world.now() + limit_s
-        while not ending.enough and any(at in calls for at in asked) and self._world.now() < until:
+        while any(at in calls for at in asked) and self._world.now() < until:
+            if enough and ending.enough:
+                return
             for at, answer in await calls.answers(until - self._world.now()):
                 if isinstance(answer, m.Tail):
                     ending.learn(at, answer)
