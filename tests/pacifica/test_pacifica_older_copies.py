@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ebla.actors.errors import IllegalState
+from ebla.actors.errors import IllegalState, Unavailable
 from ebla.actors.messages.stream import LACKING, AppendReply, AppendRequest
 from ebla.actors.replication.appointments import appointed, forced
 from ebla.actors.tablet.engine.core import Pending, Sent
@@ -154,3 +154,5 @@ def test_what_a_forced_configuration_gave_up_keeps_nobody_from_leading() -> None
     assert made.standing == INACTIVE
     made.appoint(now, appointed(alone, "d"), 2)
     assert made.standing == PRIMARY
+    with pytest.raises(Unavailable, match="began with"):
+        made.read_index(now)  # another forced configuration may follow, if no learner has this one

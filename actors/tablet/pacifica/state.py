@@ -143,8 +143,9 @@ class PacificaState(MemberState[BallotRecord, Primary]):
 
     def _reads_from(self, lead: Primary) -> int:
         """The index that has to be committed before reads: of the last inherited entry; of the next, which is this leadership's first, as
-        long as a voter may refuse it."""
-        return lead.inherited + lead.may_be_refused(self._now)
+        long as a voter may refuse it, and if it gives up acknowledged entries."""
+        forced = self.forced_epoch > self.committed_forced_epoch
+        return lead.inherited + (forced or lead.may_be_refused(self._now))
 
     def _gives_way_at(self, lead: Primary) -> float:
         """When this replica hands over because of its disk. If its vote has to stay, its disk would delay the next primary as well."""
