@@ -2,11 +2,12 @@
 
 An answer to `level` is in force: a table that is created between two answers `freezed` about the same freeze is a problem.
 Members that the master changes meanwhile are an invariant (chaos/invariants/levels.py). At the end the cluster is steady, so
-every table must return to its number of healthy voters: act two of the run judges that.
+every table must return to its number of healthy voters, which act two of the run judges, and a table can be created.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -56,6 +57,7 @@ class Levels(Operators, Workload):
         reply = await persist(client, lambda: self._level(client, STEADY))
         if reply.level != STEADY:
             self.problems.append(f"the level is {reply.level} after it was set to {STEADY}")
+        await persist(client, lambda: self._create(client))
 
     async def _level(self, client: Client, level: str | None) -> LevelReply:
         return await self._ask_master(client, "level", LevelRequest(level), LevelReply)
@@ -65,24 +67,21 @@ class Levels(Operators, Workload):
         try:
             first = await self._level(client, FREEZED)
             await client.clock.sleep(client.random.uniform(*HELD_S))
-            created = await self._create(client)
+            with suppress(NoAnswer):
+                created = await self._create(client)
+                self.problems.append(f"table {created} was created while the cluster was frozen")
             second = await self._level(client, None)
         finally:
             await self._until_answered(client, "level", LevelRequest(STEADY), LevelReply)
-        if created:
-            self.problems.append(f"table {created} was created while the cluster was frozen")
         if (first.present, second.present, second.since_us) != (FREEZED, FREEZED, first.since_us):
             self.problems.append(f"the cluster was frozen: {first}, and is not any more: {second}")
         await client.clock.sleep(client.random.uniform(*HELD_S))
 
     async def _create(self, client: Client) -> str:
-        """The name of the created table; "" if it was refused, or if there was no answer."""
+        """The name of the created table. Raises NoAnswer if it was refused, or if there was no answer."""
         self._made += 1
         name = f"{self.name}-{self._made}"
-        try:
-            await client.beside("create", name, create(client, name, SCHEMA, replication="raft", wait_s=0.0))
-        except NoAnswer:
-            return ""
+        await client.beside("create", name, create(client, name, SCHEMA, replication="raft", wait_s=0.0))
         return name
 
     async def _suspend(self, client: Client) -> None:
