@@ -27,6 +27,7 @@ from ebla.placement.local.cluster import LocalCluster
 
 PROTOCOLS = (RAFT, PACIFICA)
 TURNS = 3
+BULK_TURNS = 9  # one load differs from the next by a tenth
 SAMPLES = 400
 KILLS, LOSSES = 4, 1
 HOSTS = 4
@@ -132,7 +133,7 @@ def bulk(db: Any, rows: int) -> Both:
         db.drop_table("bulk")
         return rate
 
-    return in_turns(measure)
+    return in_turns(measure, BULK_TURNS)
 
 
 # -- faults --------------------------------------------------------------------------------------------------
