@@ -142,8 +142,8 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         return list(dict.fromkeys([*voters, *lead.joining]))
 
     def _reads_from(self, lead: Primary) -> int:
-        """The index that has to be committed before reads: of the last inherited entry; of the next, which is this leadership's first, as
-        long as a voter may refuse it, and if it gives up acknowledged entries."""
+        """The index that must be committed before reads: that of the last inherited entry. It is the next index, of the first entry
+        of this leadership, while a voter may refuse that entry, and if that entry gives up acknowledged ones."""
         forced = self.forced_epoch > self.committed_forced_epoch
         return lead.inherited + (forced or lead.may_be_refused(self._now))
 
