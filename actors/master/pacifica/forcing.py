@@ -6,7 +6,7 @@ writes, so it is refused while a voter of the configuration in the catalog may h
     voter's lease    its replica, by the report of the process with that lease   then
     ended            -                                      given up, unless heartbeats of the server show a running replica
     alive            runs                                   refused: the voter has every acknowledged write
-    alive            lacks entries, does not run, is absent  given up; the primary once it has declined an order, too
+    alive            lacks entries, not running, or absent  given up; the primary once it has declined an order, too
     alive            not reported yet                       refused: ask again
     other            -                                      refused: the lease may hold still; ask again
 
