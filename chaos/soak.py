@@ -304,8 +304,8 @@ def runs(
     try:
         fill()
         while under_way:
-            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in done:
+            wait(under_way, return_when=FIRST_COMPLETED)
+            for future in [each for each in under_way if each.done()]:  # in the order of their start
                 report = future.result()
                 number, plan = under_way.pop(future)
                 load[number] -= 1

@@ -34,6 +34,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 STOP_S_MAX = 5.0
+WAIT_S = 0.5  # of a caller, until Python looks for a signal
 
 
 def blocking(
@@ -162,7 +163,10 @@ class Bridge:
         waiter = Waiter(coroutine)
         try:
             self._submit(waiter)
-            waiter.lock.acquire()
+            while not waiter.lock.acquire(
+                timeout=WAIT_S
+            ):  # a signal that came before the wait did not end it
+                pass
             if waiter.error is None:
                 return waiter.result  # type: ignore[return-value]
         except ConnectionClosed:

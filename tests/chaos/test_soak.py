@@ -100,12 +100,14 @@ def test_two_histories_of_one_seed_are_reported() -> None:
 
 
 def test_a_violation_in_the_second_of_two_runs_only_is_a_failure_and_a_difference() -> None:
-    plan, total, shown = Plan("calm", 7, ()), Soak(), []
+    plans, total = [Plan("calm", seed, ()) for seed in range(16)], Soak()
     workers = cast(list[ProcessPoolExecutor], [Worker("a"), Worker("a", "Violation: lost")])
-    shown = [(each.seed, made.violation) for each, made in soak.runs([Task(plan)], workers, total)]
-    assert shown == [(7, ""), (7, "Violation: lost")]
-    assert (total.failed, total.different) == ([(plan, "Violation: lost")], [plan])
-    assert (total.runs, total.verdict) == (1, VIOLATION)
+    made = soak.runs(map(Task, plans), workers, total, twice=lambda _: True)
+    for plan, (first, second) in zip(plans, zip(made, made, strict=True), strict=True):
+        assert first[0] == second[0] == plan
+        assert (first[1].violation, second[1].violation) == ("", "Violation: lost")
+    assert (total.failed, total.different) == ([(plan, "Violation: lost") for plan in plans], plans)
+    assert (total.runs, total.verdict) == (16, VIOLATION)
 
 
 def test_the_end_of_a_worker_ends_the_soak_which_is_then_no_pass() -> None:

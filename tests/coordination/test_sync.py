@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import pickle
 import random
@@ -127,7 +128,14 @@ def test_a_lock_excludes_threads(db: Database):
     assert len(tokens) == 30 and tokens == sorted(tokens)
 
 
-def test_an_interrupted_waiter_leaves_the_queue_of_a_lock(db: Database):
+def signalled() -> None:
+    """Ctrl-C, which interrupts what the main thread waits for."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+# `interrupt_main` is a Ctrl-C between the last look for signals and the wait: it interrupts no wait.
+@pytest.mark.parametrize("ctrl_c", [signalled, _thread.interrupt_main])
+def test_an_interrupted_waiter_leaves_the_queue_of_a_lock(db: Database, ctrl_c: Callable[[], None]):
     with db.session(30.0) as session, session.lock("/lock") as held:
         waiting = session.watch("/lock", children=True)
 
@@ -135,7 +143,7 @@ def test_an_interrupted_waiter_leaves_the_queue_of_a_lock(db: Database):
             db.coordination.exists("/")
             while len(waiting.children) < 2:
                 waiting.change(20.0)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            ctrl_c()
 
         thread = threading.Thread(target=interrupt)
         thread.start()
@@ -156,7 +164,7 @@ class AnswerThenCtrlC(Waiter[Any]):
         super().__init__(coroutine)
         self.answered, self.lock = self.lock, self  # type: ignore[assignment]
 
-    def acquire(self) -> None:
+    def acquire(self, timeout: float) -> bool:
         self.answered.acquire()
         raise KeyboardInterrupt
 
