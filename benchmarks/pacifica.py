@@ -53,9 +53,13 @@ def both(measure: Callable[[str], Any]) -> Both:
 
 
 def in_turns(measure: Callable[[str], float], turns: int = TURNS) -> Both:
-    """The medians of measurements that alternate between the protocols, so that disturbances of the machine affect both."""
-    found = [both(measure) for _ in range(turns)]
-    return Both(*(median(each) for each in zip(*found, strict=True)))
+    """The medians of measurements that alternate between the protocols, so that disturbances of the machine affect both. Every
+    second turn begins with the other protocol, so that what a measurement leaves behind affects both."""
+    found: dict[str, list[float]] = {each: [] for each in PROTOCOLS}
+    for turn in range(turns):
+        for replication in PROTOCOLS if turn % 2 else reversed(PROTOCOLS):
+            found[replication].append(measure(replication))
+    return Both(*map(median, found.values()))
 
 
 @contextmanager
