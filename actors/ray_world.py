@@ -42,7 +42,7 @@ CALLS_MAX = 10_000  # at one time in one actor; the roles have their own, smalle
 PENDING_MAX = 10_000  # of one caller to one actor, beyond that Ray refuses
 # Frequent calls: without Ray's event for each call they are a tenth cheaper, and do not fill the dashboard's timeline.
 QUIET = (
-    *("replicate", "write", "read", "scan_more", "heartbeat"),
+    *("replicate", "write", "read", "scan_more", "heartbeat", "liveness", "beacon"),
     *("add_entries", "confirm", "read_entries", "read_tail"),
 )
 # Objects up to this size travel in the message itself, a setting of the sending process. Above 100 kB Ray would use the

@@ -24,10 +24,11 @@ from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.actors.master.catalog import edits as e
-from ebla.actors.master.catalog.catalog import RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.checkpoint import Checkpoints
 from ebla.actors.master.catalog.directory import open_directory
 from ebla.actors.master.catalog.records import (
+    RUNNING,
     CatalogImage,
     TableRecord,
     TabletRecord,

@@ -219,17 +219,15 @@ class Detector:
 
     def is_stable(self, now: float, uuid: str) -> bool:
         """Whether the server's process has had leases for stable_s."""
-        server = self._servers.get(uuid)
-        return server is not None and server.state == ALIVE and now - server.begun_at >= self._limits.stable_s
+        return self._has_run_for(self._limits.stable_s, now, uuid)
 
-    @property
-    def grace_s(self) -> float:
-        return self._limits.grace_s
+    def is_new(self, now: float, uuid: str) -> bool:
+        """Whether the server's process began within grace_s, or this master did."""
+        return not self._has_run_for(self._limits.grace_s, now, uuid)
 
-    def heard_lately(self, now: float, uuid: str) -> bool:
-        """Whether the server, or a process of it that has ended since, has sent a beacon within grace_s; or this master began then."""
+    def _has_run_for(self, seconds: float, now: float, uuid: str) -> bool:
         server = self._servers.get(uuid)
-        return server is not None and now - server.heard_at < self._limits.grace_s
+        return server is not None and server.state == ALIVE and now - server.begun_at >= seconds
 
     def states(self) -> Counter[str]:
         """The number of servers by state, for operators."""

@@ -13,7 +13,8 @@ from ebla.actors.detector import detector as leases
 from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.journal.writer import measures as journal
 from ebla.actors.journal.writer.channel import ChannelStatus
-from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import CREATING, PREPARING, RUNNING
 from ebla.actors.master.cluster.servers import gets_leases
 from ebla.actors.master.pacifica.appointer import Appointer
 from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay, writes_wait

@@ -217,7 +217,7 @@ def learner_appointed(
     return appointments.appointed(replace(stored, peers=peers), others[-1])
 
 
-@defect("pacifica-elections", 60)
+@defect("pacifica-elections", 60, seed=1)
 def too_few_voters_stay() -> list[Swap]:
     """A change leaves fewer voters than `min_members`, and the primary and the master allow that."""
     grant = appointments.grant

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ebla.actors.master.catalog.catalog import LIVE, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import LIVE
 from ebla.actors.tablet.server import RECORDS
 from ebla.chaos.simulation.deployment import Deployment
 from ebla.chaos.simulation.medium import DurableState

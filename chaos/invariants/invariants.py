@@ -48,6 +48,7 @@ from functools import partial
 from typing import Any
 
 from ebla.actors.errors import NotLeader, Unavailable
+from ebla.actors.master.catalog.invariants import require_sound
 from ebla.actors.master.server import ActiveMaster
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
@@ -171,7 +172,7 @@ class Watch:
                 if server.instance.start not in self.memory.old_copies:
                     leases_are_recorded(server, self.deployment.newest_catalog or master.catalog)
             if self._catalog_has_changed(master):
-                master.catalog.check()
+                require_sound(master.catalog)
                 self.memory.deletions.remember_what_ended(self.deployment.newest_catalog or master.catalog)
             self.memory.deletions.nothing_is_deleted_unasked(self.deployment)
 

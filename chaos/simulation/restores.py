@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors.catalog_versions import CatalogVersion
-from ebla.actors.master.catalog.catalog import RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import RUNNING
 from ebla.actors.master.server import ActiveMaster
 from ebla.chaos.plans import MASTER, Fault
 from ebla.chaos.simulation import damage

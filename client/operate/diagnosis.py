@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors import messages as m
+from ebla.actors.errors import NotRunning
 from ebla.actors.messages.diagnosis import ForceRequest, HolderEvidence, TabletEvidence
 from ebla.actors.replication.configuration import PACIFICA, PRE_VOTER, VOTER, Configuration, Forced
 from ebla.health import verdicts as v
@@ -34,7 +35,8 @@ DIAGNOSED_MAX = 20  # tablets of one command; each takes a call to the master
 class Holder(msgspec.Struct, frozen=True):
     """A server that holds or held the tablet. `part`: see HolderEvidence. `server`: up, or why it does not answer. `state`: of its
     replica by its own answer, or by its last report if it gives none; None if there is no replica. `ballot`: the ballot, or term, in
-    the replica's durable record; `configured`: that of the newest configuration in its log. `quarantined`: data of former replicas on the server. `trouble`: of the replica, or of its disks."""
+    the replica's durable record; `configured`: that of the newest configuration in its log. `quarantined`: data of former replicas on the server. `trouble`: of the replica, or of its disks. `starts`: the server's process lives,
+    and loads its replicas."""
 
     uuid: str
     address: str
@@ -51,6 +53,7 @@ class Holder(msgspec.Struct, frozen=True):
     configured: int | None = None
     quarantined: tuple[str, ...] = ()
     trouble: str = ""
+    starts: bool = False
 
     @property
     def loaded(self) -> bool:
@@ -199,7 +202,8 @@ def _holder(
     if answer is None:
         return holder
     if isinstance(answer, v.Unanswered):
-        return msgspec.structs.replace(holder, server=answer.message)
+        starts = answer.kind == NotRunning.__name__
+        return msgspec.structs.replace(holder, server=answer.message, starts=starts)
     if answer.instance.uuid != known.uuid:
         lost = (
             f"another server answers there, {short(answer.instance.uuid)}: the directory of this one is gone"
@@ -388,6 +392,13 @@ def planned(diagnosis: Diagnosis, keep: str | None = None) -> Plan:
         raise Refused(
             f"tablet {tablet} is {diagnosis.health_class}, and {why}: no configuration needs to be forced",
             hint=f"`ebla tablet diagnose {tablet}` says what it waits for",
+        )
+    starting = [host_of(each.address) for each in diagnosis.holders if each.part == VOTER and each.starts]
+    if starting:
+        raise Refused(
+            f"{' and '.join(starting)} starts, with a voter of tablet {tablet} that may have every acknowledged write: nothing needs to "
+            "be given up",
+            hint="ask again when it has loaded its replicas; or end that server for good, if its data cannot be used",
         )
     able = {each.uuid: each for each in diagnosis.holders if each.uuid in diagnosis.candidates}
     if not able:

@@ -235,6 +235,28 @@ def test_a_voter_on_an_older_copy_has_lost_data_and_may_be_chosen() -> None:
     assert planned(found).survivor.uuid == "a"
 
 
+@pytest.mark.parametrize("in_doubt", ["", "the catalog is an older copy"])
+def test_no_voter_is_given_up_whose_server_loads_its_replicas(in_doubt: str) -> None:
+    peers = (Peer("a", server("a")),)
+    known = Configuration(peers, 2, primary="a", min_members=1)
+    holders = tuple(
+        HolderEvidence(uuid, server(uuid), part, True, 0.1, "ended", 9.0, None)
+        for uuid, part in (("a", "voter"), ("b", "former"))
+    )
+    evidence = TabletEvidence(
+        "t1", "t", "running", "pacifica", 2, 1, known, None, 9, holders, in_doubt=in_doubt
+    )
+    former = ReplicaReport("t1", "running", PacificaView(term=1, last_index=7))
+    states = {
+        server("a"): Unanswered("NotRunning", "host-a loads its replicas, 5 are left; try again"),
+        server("b"): ServerState(ServerInstance("b", 1, "s"), server("b"), "b", (former,), 0, 0, 0),
+    }
+    health = TabletHealth("t1", "t", 0, "DEAD", None, 4, 2, 0, (), (), health_class="dead")
+    found = diagnosis.diagnosed(evidence, health, Survey({}, (), (), states), {})
+    with pytest.raises(Refused, match="host-a starts, with a voter of tablet t1"):
+        planned(found)
+
+
 def test_an_operator_may_choose_any_replica_of_a_tablet_in_doubt() -> None:
     """Its voters run, and none of them is known to have every acknowledged write."""
     peers = tuple(Peer(uuid, server(uuid)) for uuid in "abc")

@@ -14,6 +14,7 @@ from ebla.actors.coordination.messages import ChangeRequest, Check, Create, Dele
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.invariants import require_sound
 
 
 class Room:
@@ -34,7 +35,7 @@ class Room:
         carried = e.decode(e.encode(edits))
         self.catalog.apply(carried)
         self.twin.apply(carried)
-        self.catalog.check()
+        require_sound(self.catalog)
         assert self.twin.image() == self.catalog.image()
 
     def reload(self) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.actors.master.catalog import catalog as c
 from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog import records
 from ebla.actors.master.cluster.assignment import EDITS_MAX, Assignment, Candidate, Load
 from tests.master.builders import Story
 
@@ -86,10 +86,10 @@ def test_a_table_without_enough_servers_does_not_delay_others():
     (five,) = story.create("five", replicas=5)
     (three,) = story.create("three", replicas=3)
     assert place(story, candidates(3)) == 1
-    assert story.catalog.tablets[five].state == c.PREPARING
-    assert story.catalog.tablets[three].state == c.CREATING
+    assert story.catalog.tablets[five].state == records.PREPARING
+    assert story.catalog.tablets[three].state == records.CREATING
     assert place(story, candidates(5)) == 0
-    assert story.catalog.tablets[five].state == c.CREATING
+    assert story.catalog.tablets[five].state == records.CREATING
 
 
 def test_a_late_tablet_is_replaced_on_other_servers_in_one_transaction():
@@ -108,7 +108,7 @@ def test_a_late_tablet_is_replaced_on_other_servers_in_one_transaction():
     replaced, assigned = plan.edits
     assert replaced == e.TabletReplaced(tablet, assigned.tablet, 7)
     story.apply(*plan.edits)
-    assert story.catalog.tablets[tablet].state == c.REPLACED
+    assert story.catalog.tablets[tablet].state == records.REPLACED
     assert silent not in members(story, assigned.tablet)
     assert story.catalog.named("flights").tablets == (assigned.tablet,)
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ebla.actors.errors import RequestReused, StaleRequest
-from ebla.actors.master.catalog import catalog as c
+from ebla.actors.master.catalog import catalog, records
 from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.invariants import require_sound
 from ebla.actors.master.catalog.members import Members
 from ebla.actors.master.catalog.records import decode_image, encode_image
 from ebla.actors.master.cluster.levels import FREEZED
@@ -31,9 +33,9 @@ def test_a_dropped_name_is_free_at_once_and_reusable_while_the_old_tablets_still
     story.apply(e.TableDropped("drop 1", 0, table, 5))
     assert story.catalog.named("flights") is None
     (new,) = story.create("flights", request_id="create again")
-    assert story.catalog.tablets[old].state == c.DELETED
-    assert story.catalog.tablets[new].state == c.PREPARING
-    story.catalog.check()
+    assert story.catalog.tablets[old].state == records.DELETED
+    assert story.catalog.tablets[new].state == records.PREPARING
+    require_sound(story.catalog)
 
 
 def test_a_replaced_tablet_leaves_its_partition_to_its_successor():
@@ -44,7 +46,7 @@ def test_a_replaced_tablet_leaves_its_partition_to_its_successor():
     assert story.catalog.named("flights").tablets == (tablets[0], "new", tablets[2])
     assert story.catalog.tablets["new"].bucket == 1
     assert [peer.uuid for peer in story.catalog.tablets[tablets[1]].holders()] == ["a", "b", "c"]
-    story.catalog.check()
+    require_sound(story.catalog)
 
 
 def test_a_removed_table_is_forgotten_with_its_last_tablet():
@@ -57,7 +59,7 @@ def test_a_removed_table_is_forgotten_with_its_last_tablet():
     assert table in story.catalog.tables
     story.apply(e.TabletsForgotten(("new",)))
     assert table not in story.catalog.tables
-    story.catalog.check()
+    require_sound(story.catalog)
 
 
 def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replaced():
@@ -76,7 +78,7 @@ def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replac
     story.apply(e.ConfigurationChanged(tablet, configuration("a", index=8)))
     story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
     assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["d"]
-    story.catalog.check()
+    require_sound(story.catalog)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_a_notice_is_in_the_image_and_an_older_image_has_none(edit: e.Edit, fiel
     encoded = encode_image(story.catalog.image())
     older = {name: known for name, known in msgspec.msgpack.decode(encoded).items() if name not in fields}
     for data, image in ((encoded, content(story.catalog)), (msgspec.msgpack.encode(older), before)):
-        catalog = c.Catalog()
+        catalog = Catalog()
         catalog.load(decode_image(data))
         assert content(catalog) == image
     with pytest.raises(AssertionError):
@@ -148,7 +150,7 @@ def test_a_request_id_outlives_its_table_and_includes_the_body():
 
 
 def test_the_oldest_request_ids_are_forgotten_beyond_a_limit(monkeypatch):
-    monkeypatch.setattr(c, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(catalog, "REQUESTS_MAX", 3)
     story = Story()
     for name in "abcde":
         story.create(name, request_id=name)
@@ -163,11 +165,11 @@ NOTICES = [
 ]
 
 
-def _recounted(catalog: c.Catalog) -> Members:
+def _recounted(catalog: Catalog) -> Members:
     """The members as a catalog counts them that knows nothing but the present records."""
     found = Members()
     for record in catalog.tablets.values():
-        if record.state in c.LIVE:
+        if record.state in records.LIVE:
             found.replace(None, record)
     return found
 
@@ -200,7 +202,7 @@ class CatalogMachine(RuleBasedStateMachine):
             return
         tablets = self.story.create(name, request_id=self.fresh(), buckets=buckets)
         self.names[name] = list(tablets)
-        self.states.update(dict.fromkeys(tablets, c.PREPARING))
+        self.states.update(dict.fromkeys(tablets, records.PREPARING))
 
     @precondition(lambda self: self.names)
     @rule(data=st.data())
@@ -208,30 +210,30 @@ class CatalogMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.names)))
         table = self.story.catalog.named(name).table
         self.story.apply(e.TableDropped(self.fresh(), 0, table, self.counter))
-        self.states.update(dict.fromkeys(self.names.pop(name), c.DELETED))
+        self.states.update(dict.fromkeys(self.names.pop(name), records.DELETED))
 
     @rule(data=st.data())
     def assign(self, data: st.DataObject) -> None:
-        if tablet := self.pick(data, c.PREPARING):
+        if tablet := self.pick(data, records.PREPARING):
             members = data.draw(st.lists(st.sampled_from("stuvwx"), min_size=1, max_size=3, unique=True))
             self.story.apply(e.TabletAssigned(tablet, configuration(*members)))
-            self.states[tablet] = c.CREATING
+            self.states[tablet] = records.CREATING
 
     @rule(data=st.data())
     def see(self, data: st.DataObject) -> None:
-        if tablet := self.pick(data, c.CREATING, c.RUNNING):
+        if tablet := self.pick(data, records.CREATING, records.RUNNING):
             for uuid in self.story.catalog.tablets[tablet].unseen[:1]:
                 self.story.apply(e.ReplicasSeen(uuid, (tablet,)))
 
     @rule(data=st.data())
     def run_tablet(self, data: st.DataObject) -> None:
-        if tablet := self.pick(data, c.CREATING):
+        if tablet := self.pick(data, records.CREATING):
             self.story.apply(e.TabletRunning(tablet))
-            self.states[tablet] = c.RUNNING
+            self.states[tablet] = records.RUNNING
 
     @rule(data=st.data())
     def reconfigure(self, data: st.DataObject) -> None:
-        if tablet := self.pick(data, c.CREATING, c.RUNNING):
+        if tablet := self.pick(data, records.CREATING, records.RUNNING):
             members = data.draw(st.lists(st.sampled_from("stuvwx"), min_size=1, max_size=4, unique=True))
             index = self.story.catalog.tablets[tablet].configuration.index + 1
             before = {peer.uuid for peer in self.story.catalog.tablets[tablet].holders()}
@@ -241,7 +243,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), tombstone=st.booleans())
     def leave(self, data: st.DataObject, tombstone: bool) -> None:
-        if tablet := self.pick(data, c.CREATING, c.RUNNING):
+        if tablet := self.pick(data, records.CREATING, records.RUNNING):
             for peer in self.story.catalog.tablets[tablet].former[:1]:
                 self.story.apply(e.FormerMembersGone(peer.uuid, (tablet,), tombstone))
                 held = {each.uuid for each in self.story.catalog.tablets[tablet].holders()}
@@ -254,16 +256,16 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def time_out(self, data: st.DataObject) -> None:
-        if tablet := self.pick(data, c.CREATING):
+        if tablet := self.pick(data, records.CREATING):
             successor = self.fresh()
             self.story.apply(e.TabletReplaced(tablet, successor, self.counter))
-            self.states[tablet], self.states[successor] = c.REPLACED, c.PREPARING
+            self.states[tablet], self.states[successor] = records.REPLACED, records.PREPARING
             for tablets in self.names.values():
                 tablets[:] = [successor if t == tablet else t for t in tablets]
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
-        if tablet := self.pick(data, c.DELETED, c.REPLACED):
+        if tablet := self.pick(data, records.DELETED, records.REPLACED):
             self.story.apply(e.TabletsForgotten((tablet,)))
             del self.states[tablet]
 
@@ -272,23 +274,23 @@ class CatalogMachine(RuleBasedStateMachine):
         catalog = self.story.catalog
         assert {r.name: list(r.tablets) for r in catalog.running_tables()} == self.names
         assert {tablet: record.state for tablet, record in catalog.tablets.items()} == self.states
-        by_state = {state: {t for t, s in self.states.items() if s == state} for state in c.LIVE}
-        assert set(catalog.preparing) == by_state[c.PREPARING]
-        assert set(catalog.creating) == by_state[c.CREATING]
-        assert set(catalog.ended) == {t for t, s in self.states.items() if s not in c.LIVE}
+        by_state = {state: {t for t, s in self.states.items() if s == state} for state in records.LIVE}
+        assert set(catalog.preparing) == by_state[records.PREPARING]
+        assert set(catalog.creating) == by_state[records.CREATING]
+        assert set(catalog.ended) == {t for t, s in self.states.items() if s not in records.LIVE}
         assert set(catalog.unseen) == {t for t, r in catalog.tablets.items() if r.unseen}
         assert _held(catalog.members) == _held(_recounted(catalog))
-        catalog.check()
+        require_sound(catalog)
 
     def teardown(self) -> None:
         """A replay of all edits, and of the rest over an image from the middle, give the same catalog."""
-        whole = c.Catalog()
+        whole = Catalog()
         whole.apply(e.decode(e.encode(self.story.edits)))
         assert whole.image() == self.story.catalog.image()
-        first = c.Catalog()
+        first = Catalog()
         half = len(self.story.edits) // 2
         first.apply(self.story.edits[:half])
-        second = c.Catalog()
+        second = Catalog()
         second.load(first.image())
         second.apply(self.story.edits[half:])
         assert second.image() == self.story.catalog.image()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ebla.actors.errors import Frozen, NotFound
+from ebla.actors.master.catalog.invariants import require_sound
 from ebla.actors.messages import TableInfo
 from tests.master.group_stage import GroupStage, play
 from tests.sweeps import seeds
@@ -116,7 +117,7 @@ async def act_two(stage: GroupStage, expected: dict[str, str]) -> None:
     active = await stage.active()
     catalog = stage.role(active).active_term.master.catalog
     assert {table.name: table.table for table in catalog.running_tables()} == expected
-    catalog.check()
+    require_sound(catalog)
     for master in stage.masters:
         if master != active:
             await stage.until(lambda master=master: _follows(stage, active, master))

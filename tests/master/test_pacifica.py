@@ -63,6 +63,7 @@ async def test_a_restarted_server_loses_its_primaries_at_once_and_keeps_its_vote
 ) -> None:
     (tablet,) = await stage.opened()
     first = stage.primary(tablet)
+    await asyncio.sleep(LIMITS.grace_s)
     await stage.cluster.restart(f"tablet-server/{first}")
     await asyncio.sleep(0.5)
     assert stage.primary(tablet) != first and stage.serving(tablet) == [stage.primary(tablet)]

@@ -15,7 +15,7 @@ from ebla.actors.master.cluster.reports import Views, durable_changes
 from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import Configuration
 from tests.master.builders import Story, report
-from tests.master.test_pacifica_planner import GRACE_S, Deployment, shown
+from tests.master.planning import GRACE_S, Deployment, shown
 
 
 def test_the_first_configuration_has_a_ballot_a_primary_and_the_minimum() -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ebla.actors.detector.detector import Stamp
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.invariants import require_sound
 from ebla.actors.master.catalog.records import decode_image, encode_image
 from ebla.actors.master.cluster.assignment import Assignment, Candidate
 from ebla.actors.master.messages import MoveReplicaRequest
@@ -20,6 +21,7 @@ from ebla.actors.replication.configuration import Configuration, Forced, Peer
 from ebla.storage.errors import OldCopy
 from tests.master.builders import Story, configuration, report
 from tests.master.healed import asked
+from tests.master.planning import shown
 from tests.master.real_servers import OPTIONS, members_of, open_stage, role, server, table
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_old_catalogs import newest
@@ -33,7 +35,6 @@ from tests.master.test_pacifica_old_catalogs import (
     until_seen_by,
     why,
 )
-from tests.master.test_pacifica_planner import shown
 from tests.master.test_pacifica_servers import LATER, host_of, leads, rows, stored, with_rows
 from tests.staged import staged
 
@@ -77,7 +78,7 @@ def test_a_deleted_tablet_is_not_in_doubt():
     table = story.catalog.tablets[tablets[0]].table
     story.apply(e.TableDropped("drop", 0, table, 5))
     assert not story.catalog.doubted
-    story.catalog.check()
+    require_sound(story.catalog)
 
 
 def test_doubts_are_in_a_checkpoint():
@@ -88,7 +89,7 @@ def test_doubts_are_in_a_checkpoint():
     assert again.lineage.unknown(("lost",)) == ()
     again.doubted["raft"] = None
     with pytest.raises(AssertionError, match="only a live PacificA tablet is in doubt"):
-        again.check()
+        require_sound(again)
 
 
 def test_a_tablet_in_doubt_is_not_replaced_although_it_is_late():

@@ -8,109 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from ebla.actors.detector.detector import ACKNOWLEDGED, RESTARTED, SILENT, Detector, End
-from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.invariants import require_sound
 from ebla.actors.master.errands.errands import _creates
 from ebla.actors.master.pacifica.planner import Plan, Planner
-from ebla.actors.messages import ReplicaReport, ServerInstance
-from ebla.actors.messages.appointments import ConfigurationsRequest, Requested
+from ebla.actors.messages import ReplicaReport
 from ebla.actors.messages.pacifica import PacificaView
 from ebla.actors.replication.appointments import appointed, next_members
-from ebla.actors.replication.configuration import Configuration
-from tests.master.builders import Story, report
-
-LIMITS = DetectorLimits()
-GRACE_S = LIMITS.grace_s
-
-
-class Deployment:
-    """A catalog, its detector and its planner, and servers that send beacons. `created`: all servers have reported their replicas."""
-
-    def __init__(self, voters: str = "abc", **changes: object) -> None:
-        self.story = Story()
-        created = changes.pop("created", True)
-        self.tablets = self.story.appointed(voters, **changes)
-        for uuid in voters if created else "":
-            self.story.apply(e.ReplicasSeen(uuid, tuple(self.tablets)))
-        self.now = 0.0
-        self.starts = dict.fromkeys(voters, 1)
-        self.detector = Detector(LIMITS, self.now, [(uuid, None) for uuid in voters])
-        self.planner = Planner(self.story.catalog, self.detector)
-        self.beacons(voters)
-        self.commit(self.plan())
-        self.beacons(voters)
-
-    def instance(self, uuid: str) -> ServerInstance:
-        return ServerInstance(uuid, self.starts[uuid], f"start {self.starts[uuid]}")
-
-    def beacons(self, uuids: str, lease: int = 1) -> list[str]:
-        for uuid in uuids:
-            self.holds(uuid)
-        return [self.detector.beacon(self.now, self.instance(uuid), lease) for uuid in uuids]
-
-    def holds(self, uuid: str) -> None:
-        """The server reports that its secondaries run."""
-        known = {tablet: self.stored(tablet) for tablet in self.tablets}
-        replicas = [
-            shown(tablet, made, made.index, "secondary")
-            for tablet, made in known.items()
-            if made.primary != uuid
-        ]
-        self.planner.take(self.instance(uuid), report(*replicas))
-
-    def restart(self, uuid: str) -> None:
-        self.starts[uuid] += 1
-        self.beacons(uuid)
-
-    def passes(self, seconds: float, alive: str = "") -> None:
-        """Time passes, in which these servers send beacons."""
-        self.now += seconds
-        self.beacons(alive)
-
-    def silence(self, uuids: str) -> None:
-        """All but these servers live on until the grace is over."""
-        others = "".join(uuid for uuid in self.starts if uuid not in uuids)
-        for _ in range(2):
-            self.passes(GRACE_S / 2, others)
-
-    def stored(self, tablet: str = "") -> Configuration:
-        known = self.story.catalog.tablets[tablet or self.tablets[0]].configuration
-        assert known is not None
-        return known
-
-    def plan(self, *asked: ConfigurationsRequest) -> Plan:
-        return self.planner.plan(self.now, asked)
-
-    def commit(self, plan: Plan) -> None:
-        """Make the plan durable."""
-        if plan.configurations:
-            self.story.apply(e.ConfigurationsAppointed(plan.configurations))
-        for end in plan.ends:
-            self.detector.ended(end)
-        self.planner.settled()
-        for tablet in plan.configurations:
-            self.planner.changed(tablet)
-
-    def declines(self, uuid: str, ballot: int | None = None) -> None:
-        """The server answers the order of this ballot: its replica does not run."""
-        stamp = self.detector.lease(uuid)
-        assert stamp is not None
-        self.planner.declined(self.tablets[0], stamp, ballot or self.stored().index)
-
-    def asks(self, uuid: str, *configurations: Configuration) -> ConfigurationsRequest:
-        named = zip(self.tablets, configurations, strict=False)
-        return ConfigurationsRequest(self.instance(uuid), tuple(Requested(*each) for each in named))
-
-    def reports(self, uuid: str, ballot: int, role: str = "inactive", **changes: object) -> None:
-        known = self.stored()
-        replica = shown(self.tablets[0], known, ballot, role, **changes)
-        self.planner.take(self.instance(uuid), report(replica))
-
-
-def shown(tablet: str, known: Configuration, ballot: int, role: str, **changes: object) -> ReplicaReport:
-    view = PacificaView(role, ballot, known.primary if role != "inactive" else None, 1, 1)
-    values = {"state": "running", "configuration": known, **changes}
-    return ReplicaReport(tablet=tablet, view=view, **values)
+from tests.master.builders import report
+from tests.master.planning import GRACE_S, LIMITS, Deployment
 
 
 def test_a_thousand_tablets_of_a_dead_server_are_one_edit_and_spread_their_primaries() -> None:
@@ -120,7 +26,7 @@ def test_a_thousand_tablets_of_a_dead_server_are_one_edit_and_spread_their_prima
     assert plan.ends == [End("a", SILENT, deployment.instance("a"))] and len(plan.configurations) == 1000
     assert deployment.plan() == plan, "until the edit is durable, the same is decided again"
     deployment.commit(plan)
-    deployment.story.catalog.check()
+    require_sound(deployment.story.catalog)
     for tablet in deployment.tablets:
         assert deployment.stored(tablet).index == 2
         assert deployment.stored(tablet).peer("a").kind == "pre_voter"
@@ -223,9 +129,29 @@ def test_a_report_of_an_earlier_process_does_not_count() -> None:
     deployment.commit(plan)
     deployment.beacons("a")
     assert deployment.plan() == Plan({}, []), "the report of the first process is over"
-    assert deployment.planner.orders() == {"a": [deployment.tablets[0]]}
+    assert deployment.planner.orders() == {}
     deployment.reports("a", 1)
     assert deployment.plan().configurations[deployment.tablets[0]].index == 2
+
+
+@pytest.mark.parametrize("new_master", [False, True])
+def test_no_process_gets_an_order_of_a_ballot_that_an_earlier_one_may_have_led(new_master: bool) -> None:
+    """Its directory may be a copy of before the ballot, and then it does not know that it has led."""
+    deployment = Deployment("abc", primary="a", least=3)
+    deployment.reports("a", 1, "primary")
+    deployment.silence("abc")
+    deployment.commit(deployment.plan())
+    deployment.restart("a")
+    deployment.commit(deployment.plan())
+    if new_master:
+        deployment.take_over()
+    deployment.beacons("a")
+    deployment.reports("a", 0)
+    assert deployment.planner.orders() == {} and deployment.plan() == Plan({}, []), "b or c may have more"
+    deployment.passes(GRACE_S, "a")
+    deployment.commit(deployment.plan())
+    assert (deployment.stored().primary, deployment.stored().index) == ("a", 2), "no other has come in time"
+    assert deployment.planner.orders() == {"a": list(deployment.tablets)}
 
 
 @pytest.mark.parametrize("state", ["failed", "copying", "deleted"])
@@ -286,11 +212,12 @@ def test_a_voter_that_has_started_of_late_leads_only_if_no_other_can_and_the_lon
     deployment = Deployment("abc", primary="a")
     for _ in range(20):
         deployment.passes(GRACE_S - 1.0, "abc")
+    for uuid in restarted:
+        deployment.restart(uuid)
+    deployment.commit(deployment.plan())
+    for _ in range(2):
+        deployment.passes(GRACE_S / 2, "abc")
     for uuid, last in (("b", 9), ("c", 5)):
-        if uuid in restarted:
-            deployment.restart(uuid)
-            deployment.commit(deployment.plan())
-            deployment.beacons(uuid)
         view = PacificaView("secondary", 1, "a", last, 5)
         instance, tablet = deployment.instance(uuid), deployment.tablets[0]
         running = ReplicaReport(tablet, "running", view, deployment.stored())
@@ -306,9 +233,7 @@ def test_a_tablet_waits_for_another_voter_no_longer_than_the_grace() -> None:
     deployment = Deployment("abc", primary="a")
     for _ in range(20):
         deployment.passes(GRACE_S - 1.0, "abc")
-    known = [(uuid, deployment.instance(uuid)) for uuid in "abc"]
-    deployment.detector = Detector(LIMITS, deployment.now, known)
-    deployment.planner = Planner(deployment.story.catalog, deployment.detector)
+    deployment.take_over()
     waited_s = 0.0
     while not deployment.plan().configurations:
         deployment.passes(1.0)
@@ -368,14 +293,14 @@ def test_a_decline_counts_for_its_process_and_its_ballot_only() -> None:
     deployment.restart("a")
     deployment.commit(deployment.plan())
     deployment.beacons("a")
-    assert deployment.planner.orders() == {"a": list(deployment.tablets)}, (
-        "another process may have a replica"
-    )
-    deployment.declines("a")
-    deployment.reports("a", 1)
+    deployment.reports("a", 0)
     deployment.commit(deployment.plan())
-    assert deployment.stored().index == 2, "it runs again, and needs a ballot after the one that it declined"
-    deployment.declines("a", 1)
+    assert deployment.stored().index == 2, "another process may have a replica"
+    deployment.declines("a")
+    deployment.reports("a", 2)
+    deployment.commit(deployment.plan())
+    assert deployment.stored().index == 3, "it runs again, and needs a ballot after the one that it declined"
+    deployment.declines("a", 2)
     assert deployment.planner.orders() == {"a": list(deployment.tablets)}
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.master.catalog.catalog import RUNNING
+from ebla.actors.master.catalog.records import RUNNING
 from ebla.actors.messages.diagnosis import ForceRequest
 from ebla.actors.replication.health import DELETED
 from tests.master.real_servers import OPTIONS, members_of, open_stage, role, server, start_server, table

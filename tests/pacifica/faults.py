@@ -19,6 +19,8 @@ from tests.stream.node import Disk
 
 
 class PacificaFaults(RandomFaults[Group]):
+    all_end = True  # sometimes, before one voter returns on a copy of its disk: then no member knows what is committed
+
     def __init__(
         self, seed: int, voters: str, spares: str = "", *, min_members: int, loses: bool = False
     ) -> None:
@@ -148,7 +150,7 @@ class PacificaFaults(RandomFaults[Group]):
     def lose_disk(self) -> None:
         """Lose the replica of one server, if another voter keeps its own. It stays without until a primary copies it."""
         node = self.random_node()
-        voters = [self.group.nodes[peer.uuid] for peer in self.group.master.stored.voters()]
+        voters = self.voters()
         without = any(each.lost or each.restored for each in voters)
         few = self.group.master.stored.min_members < 2  # a request under way may leave this voter alone
         if few or without or all(each is node for each in voters) or node.core is None:
@@ -165,7 +167,7 @@ class PacificaFaults(RandomFaults[Group]):
             self.propose()
             self.step_down()
             group.run(2.0)
-        voters = [group.nodes[peer.uuid] for peer in master.stored.voters()]
+        voters = self.voters()
         old = [each for each in voters if ballot_of(backups[each]) < master.settled]
         old = [each for each in old if each.name != master.stored.primary]
         if not old or len(voters) < 3 or any(each.lost or each.restored or not each.alive for each in voters):
@@ -180,41 +182,52 @@ class PacificaFaults(RandomFaults[Group]):
             node.lose_disk()
 
     def recent_copy(self) -> None:
-        """Start one secondary with a copy of its disk that lacks the last committed entries, soon after the primary has stopped. No number
-        shows its age, and it may lead; but the other secondary, which is well, knows what is committed."""
-        group, master, network = self.group, self.group.master, self.group.network
+        """Start one voter with a copy of its disk that lacks the last committed entries, and perhaps the ballot that it has led since. No
+        number shows its age, and it may lead; but the others, which are well, know what is committed."""
+        group, network = self.group, self.group.network
         self.mend()
         kept = network.loss, network.twice, network.jitter_s
         network.loss = network.twice = network.jitter_s = 0.0
         group.run(1.0)
         backups = {node: node.back_up() for node in group.nodes.values()}
+        if self.random.random() < 0.5:
+            self.step_down()
+            group.run(1.0)
         self.propose()
         group.run(1.0)
-        voters, committed = (
-            [group.nodes[peer.uuid] for peer in master.stored.voters()],
-            group.oracle.committed,
-        )
-        old = [
-            each
-            for each in voters
-            if each.name != master.stored.primary and len(backups[each].entries) < len(committed)
-        ]
+        voters, committed = self.voters(), len(group.oracle.committed)
+        old = [each for each in voters if len(backups[each].entries) < committed]
         well = all(
             each.core is not None
-            and each.running().commit_index == len(committed)
+            and each.running().commit_index == committed
             and not (each.lost or each.restored)
             for each in voters
         )
-        if well and old and len(voters) >= 3 and master.stored.min_members >= 2:
-            for leader in group.leaders():
-                leader.crash(commits_kept=99)
+        if well and old and len(voters) >= 3 and group.master.stored.min_members >= 2:
             node = self.random.choice(old)
-            node.restore(backups[node], recent=True)
-            super().start(node)
-            group.run(self.random.uniform(0.5, 6.0))
-            if node.restored:
-                node.lose_disk()
+            self.return_on(node, backups[node])
         network.loss, network.twice, network.jitter_s = kept
+
+    def return_on(self, node: Node, backup: Disk) -> None:
+        """The primary ends, or all voters and perhaps the master, and this one starts with the copy. The others follow within a second."""
+        group = self.group
+        ended = self.voters() if self.all_end and self.random.random() < 0.5 else group.leaders()
+        for each in ended:
+            each.crash(commits_kept=99)
+        if self.random.random() < 0.5:
+            self.start_master()
+        node.restore(backup, recent=True)
+        super().start(node)
+        for each in ended if len(ended) > 1 else ():
+            group.run(self.random.choice([0.0, 0.3]))
+            if each is not node:
+                super().start(each)
+        group.run(self.random.uniform(0.5, 6.0))
+        if node.restored:
+            node.lose_disk()
+
+    def voters(self) -> list[Node]:
+        return [self.group.nodes[peer.uuid] for peer in self.group.master.stored.voters()]
 
     def start(self, node: Node) -> None:
         """Start a server that has its disk. One that crashes again before it has made up for an older copy loses it."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,11 +17,19 @@ from ebla.actors.replication.appointments import after_end, appointed, forced, g
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from tests.pacifica.invariants import PacificaOracle
-from tests.pacifica.node import Node
+from tests.pacifica.node import Node, Report
 from tests.stream import group
 from tests.stream.node import shown
 
 DECIDE_S = 0.1
+
+
+class Held(NamedTuple):
+    """The last report of a server, by the process `start`."""
+
+    start: str = ""
+    in_force: int = 0
+    last_index: int = 0
 
 
 class Master:
@@ -31,9 +40,8 @@ class Master:
         self.stored = first
         self.history = {first.index: first}
         self.recorded: dict[str, ServerInstance] = {}  # in the catalog: every incarnation that got a lease
-        self.held: dict[
-            str, tuple[str, int]
-        ] = {}  # by server: the process, and the ballot of its newest configuration
+        self.primary_start = ""  # in the catalog: the process that the ballot is for
+        self.held: dict[str, Held] = {}
         self.settled = (
             0  # the ballot that primaries say all voters held; the stored configuration says so, too
         )
@@ -66,7 +74,7 @@ class Master:
         self,
         instance: ServerInstance,
         lease: int,
-        report: tuple[int, bool, int],
+        report: Report,
         answer: Callable[[str], None],
     ) -> None:
         if self.detector is None:
@@ -78,13 +86,33 @@ class Master:
             self._decide()
         if word != ACKNOWLEDGED:
             return
-        ballot, leads, in_force = report
-        self.held[instance.uuid] = instance.start, in_force
+        self.held[instance.uuid] = Held(instance.start, report.in_force, report.last_index)
         if instance.uuid == self.stored.primary and self._may_order():
-            if ballot < self.stored.index:
+            if report.ballot < self.stored.index and not self._is_over(self.detector):
                 self._order(instance.uuid)
-            elif not leads:
-                self._edit(appointed(self.stored, instance.uuid))
+            elif not report.leads:
+                self._edit(self._unless_it_waits(self.detector, self._again(self.detector, self.stored)))
+
+    def _is_over(self, detector: Detector) -> bool:
+        """Whether the primary has another process than the one that its ballot is for."""
+        stamp = detector.lease(self.stored.primary or "")
+        return stamp is not None and stamp.start != self.primary_start
+
+    def _again(self, detector: Detector, stored: Configuration) -> Configuration:
+        """The primary, or a voter with a longer log, in the next ballot."""
+        assert stored.primary is not None, stored
+        able = [peer.uuid for peer in stored.voters() if self._may_lead(detector, peer.uuid)]
+        return appointed(stored, min(able or [stored.primary], key=self._rank))
+
+    def _rank(self, uuid: str) -> tuple[int, ...]:
+        held = self.held.get(uuid, Held())
+        return -held.in_force, -held.last_index, uuid != self.stored.primary
+
+    def _unless_it_waits(self, detector: Detector, made: Configuration) -> Configuration | None:
+        """A process that has begun of late waits for the other voters."""
+        others = (peer.uuid for peer in self.stored.voters() if peer.uuid != made.primary)
+        unknown = any(self._present(detector, uuid) is None for uuid in others)
+        return None if unknown and detector.is_new(self.clock(), made.primary or "") else made
 
     def _may_order(self) -> bool:
         """While an edit is under way, the stored configuration may be over: another primary may be about to be appointed."""
@@ -154,24 +182,35 @@ class Master:
 
         def durable() -> None:
             if end.instance is not None:
+                if end.uuid not in self.recorded and end.uuid == self.stored.primary:
+                    self.primary_start = end.instance.start
                 self.recorded[end.uuid] = end.instance
             detector.ended(end)
 
         self._edit(made, durable)
 
     def _replaced(self, detector: Detector, uuid: str, *, silent: bool) -> Configuration | None:
-        return after_end(
+        made = after_end(
             self.stored,
             uuid,
             silent=silent,
             gone=detector.has_ended,
             alive=lambda other: self._may_lead(detector, other),
-            rank=lambda other: (),
+            rank=self._rank,
         )
+        if made is None or (made.primary == self.stored.primary and not self._is_over(detector)):
+            return made
+        if made.primary == self.stored.primary:
+            made = replace(self._again(detector, made), index=made.index)
+        return self._unless_it_waits(detector, made)
+
+    def _present(self, detector: Detector, uuid: str) -> Held | None:
+        stamp, held = detector.lease(uuid), self.held.get(uuid)
+        return held if held is not None and stamp is not None and stamp.start == held.start else None
 
     def _may_lead(self, detector: Detector, uuid: str) -> bool:
-        stamp, (start, in_force) = detector.lease(uuid), self.held.get(uuid, ("", 0))
-        return stamp is not None and stamp.start == start and in_force >= self.stored.settled
+        held = self._present(detector, uuid)
+        return held is not None and held.in_force >= self.stored.settled
 
     def _edit(self, made: Configuration | None, then: Callable[[], None] = lambda: None) -> None:
         """Make a configuration durable, and what `then` does, unless another edit is under way: callers come again."""
@@ -193,6 +232,8 @@ class Master:
                 self.group.oracle.catalog_changed()
             then()
             if made is not None and made.primary is not None:
+                recorded = self.recorded.get(made.primary)
+                self.primary_start = "" if recorded is None else recorded.start
                 self._order(made.primary)
 
         self.group.after(self.edit_s, "disk", durable)
@@ -200,7 +241,9 @@ class Master:
     def _order(self, uuid: str) -> None:
         """Send the configuration to a server, with the lease that it is alive in."""
         stamp = self.detector.lease(uuid) if self.detector else None
-        if stamp is None:
+        if self.detector is None or stamp is None:
+            return
+        if uuid == self.stored.primary and self._is_over(self.detector):
             return
         node, made = self.group.nodes[uuid], self.stored
         for delay in self.group.network.delays("master", uuid):

@@ -3,7 +3,6 @@ planted into whole deployments, too (chaos/defects/pacifica.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,8 +17,9 @@ from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.chaos.defects import pacifica as defects
 from ebla.chaos.defects.defect import Defect
 from tests.pacifica import group as group_module
+from tests.pacifica.faults import PacificaFaults
 
-Mistake = tuple[object, str, Callable[..., Any]]
+Mistake = tuple[object, str, Any]
 
 
 def _planted(known: Defect, where: object = None, attribute: str = "") -> Mistake:
@@ -72,7 +72,24 @@ def _grant_without_evidence(stored: Configuration, asked: Configuration, sender:
     return granted and replace(granted, settled=0)
 
 
+# A master that appoints any voter at once. The members do not rely on its choice as long as one of them knows what is committed.
+AT_ONCE: tuple[Mistake, ...] = (
+    (PacificaFaults, "all_end", False),
+    (group_module.Master, "_unless_it_waits", lambda self, detector, made: made),
+    (group_module.Master, "_rank", lambda self, uuid: (uuid != self.stored.primary,)),
+)
+# These mistakes are harmless with another master.
+BEHIND_THE_WAIT = (
+    "a member takes entries of a primary that lacks committed ones",
+    "a primary reads before its voters have taken its first entry",
+    "a primary that a new master has not heard of is replaced",
+)
 MISTAKES: dict[str, Mistake] = {
+    "an order goes to another process than its ballot is for": (
+        group_module.Master,
+        "_is_over",
+        lambda self, detector: False,
+    ),
     "an order leaves while another primary is being appointed": (
         group_module.Master,
         "_may_order",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED
 from ebla.actors.detector.lease import Lease
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 ASK_AGAIN_S = 0.2
 BEAT_AGAIN_S = 0.05
+
+
+class Report(NamedTuple):
+    """What a replica reports: its ballot, whether it leads, the ballot of its newest configuration, and the end of its log."""
+
+    ballot: int
+    leads: bool
+    in_force: int
+    last_index: int
 
 
 class Node(node.Node[PacificaCore]):
@@ -86,7 +95,8 @@ class Node(node.Node[PacificaCore]):
             number = self.lease.beacon(sent_at, log_stalled=self._log_stalled())
             if number is None:
                 return
-            report = core.term, core.role == "leader", core.configuration.index
+            leads, in_force = core.role == "leader", core.configuration.index
+            report = Report(core.term, leads, in_force, core.last_index)
 
             def answered(word: str) -> None:
                 if word == ACKNOWLEDGED:

@@ -6,6 +6,7 @@ import pytest
 
 from ebla.storage.logs.entries import CONFIG
 from tests.pacifica.faults import recover_from_disasters, survive
+from tests.pacifica.mistakes import AT_ONCE
 from tests.sweeps import seeds
 
 
@@ -30,6 +31,15 @@ def test_a_group_keeps_every_promise_while_its_members_change() -> None:
 
 
 def test_a_group_keeps_every_promise_while_disks_are_replaced() -> None:
+    for seed in seeds(10):
+        survive(seed, "abc", "d", loses=True)
+
+
+def test_while_a_member_knows_what_is_committed_none_relies_on_the_choice_of_the_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for where, attribute, other in AT_ONCE:
+        monkeypatch.setattr(where, attribute, other)
     for seed in seeds(10):
         survive(seed, "abc", "d", loses=True)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from ebla.actors import messages as m
-from tests.tablet.appointing import LIMITS, PacificaGroup, pacifica, voting
+from tests.tablet.appointing import PacificaGroup, pacifica, voting
 from tests.tablet.copies import until
-from tests.tablet.harness import HOSTS, OTHER, TABLET, address, row
+from tests.tablet.harness import HOSTS, OTHER, row
 
 A, B, C = HOSTS
 
@@ -40,27 +38,3 @@ async def test_a_primary_whose_messages_wait_for_its_own_disk_takes_no_vote_away
     group.crash(A)
     assert await group.get(1) == [row(1)]
     writing.cancel()
-
-
-@pytest.mark.parametrize("order", [(A, B, C), (B, C, A)], ids=["it starts first", "it starts last"])
-@pacifica()
-async def test_after_a_restart_of_all_a_primary_on_an_older_copy_does_not_lead(
-    group: PacificaGroup, order: tuple[str, ...]
-) -> None:
-    """The copy is of the same minute, so no number shows its age; and no member knows how much is committed."""
-    await group.upsert(row(1))
-    await group.settle()
-    await group.sleep(LIMITS.stable_s)
-    copy = group.disk(A).copy()
-    for number in range(2, 8):
-        await group.upsert(row(number))
-    await group.settle()
-    group.crash_all()
-    group.cluster.put_disk(address(A), copy)
-    for host in order:
-        group.cluster.launch(address(host), group.make(host))
-    assert await group.get(*range(1, 8)) == [row(number) for number in range(1, 8)]
-    known = {host: group.replica(host, TABLET).core.last_index for host in HOSTS}
-    await until(
-        group, lambda: len({group.core(host).last_index for host in HOSTS}) == 1, f"all agree: {known}"
-    )

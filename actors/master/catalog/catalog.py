@@ -29,6 +29,15 @@ from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.lineage import Lineage
 from ebla.actors.master.catalog.members import Members
 from ebla.actors.master.catalog.records import (
+    CREATING,
+    DELETED,
+    KEPT,
+    LIVE,
+    PREPARING,
+    REMOVED,
+    REPLACED,
+    REQUESTS_MAX,
+    RUNNING,
     STEADY,
     CatalogImage,
     Remembered,
@@ -38,12 +47,6 @@ from ebla.actors.master.catalog.records import (
 from ebla.actors.messages import RecordedInstance
 from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.storage.rows.alteration import Alteration, Dropped
-
-PREPARING, CREATING, RUNNING, REPLACED, DELETED = "preparing", "creating", "running", "replaced", "deleted"
-REMOVED, KEPT = "removed", "kept"
-LIVE = (PREPARING, CREATING, RUNNING)
-
-REQUESTS_MAX = 10_000  # request ids remembered; a client retries for minutes, not for ten thousand tables
 
 Edit = e.Edit
 replace = msgspec.structs.replace
@@ -148,7 +151,6 @@ class Catalog:
         self.incarnations = {each.uuid: each for each in image.incarnations}
         self.level, self.level_us = image.level, image.level_us
         self.doubted = dict.fromkeys(image.doubted)
-        self.check()
 
     def apply(self, edits: Iterable[Edit]) -> None:
         """Apply edits, which must be durable. Replaying the same edits gives an equal catalog."""
@@ -182,7 +184,9 @@ class Catalog:
         record = self._expect(edit.tablet, PREPARING)
         uuids = tuple(peer.uuid for peer in edit.configuration.peers)
         assert 0 < len(set(uuids)) == len(uuids), edit
-        self._put(replace(record, state=CREATING, configuration=edit.configuration, unseen=uuids))
+        start = self._start_of(edit.configuration.primary)
+        made = replace(record, state=CREATING, configuration=edit.configuration, unseen=uuids)
+        self._put(replace(made, primary_start=start))
 
     def _tablet_replaced(self, edit: e.TabletReplaced) -> None:
         record = self._expect(edit.tablet, CREATING)
@@ -199,6 +203,8 @@ class Catalog:
         self._reconfigure(edit.tablet, edit.configuration)
 
     def _configurations_appointed(self, edit: e.ConfigurationsAppointed) -> None:
+        for each in edit.incarnations:
+            self._record_instance(each)
         for tablet, configuration in edit.configurations.items():
             before = self.tablets[tablet].appointed
             assert before is not None and configuration.index > before.index, (tablet, before, configuration)
@@ -206,7 +212,19 @@ class Catalog:
             assert own is not None and own.member == VOTER, ("a primary is a voter", tablet, configuration)
             self._reconfigure(tablet, configuration)
             self.doubted.pop(tablet, None)
-        self.incarnations.update((each.uuid, each) for each in edit.incarnations)
+
+    def _record_instance(self, instance: RecordedInstance) -> None:
+        """The first process of a server leads in the ballots that it has got before."""
+        first = instance.uuid not in self.incarnations
+        self.incarnations[instance.uuid] = instance
+        for tablet in list(self.members.of(instance.uuid)) if first else ():
+            record = self.tablets[tablet]
+            if record.appointed is not None and record.appointed.primary == instance.uuid:
+                self._put(replace(record, primary_start=instance.start))
+
+    def _start_of(self, primary: str | None) -> str:
+        recorded = self.incarnations.get(primary or "")
+        return "" if recorded is None else recorded.start
 
     def _configuration_forced(self, edit: e.ConfigurationForced) -> None:
         record, made = self._expect(edit.tablet, RUNNING), edit.configuration
@@ -232,8 +250,9 @@ class Catalog:
         # cannot vote, and the group may need their votes to elect the leader that would copy the tablet to
         # them.
         unseen = tuple(uuid for uuid in record.unseen if stays(uuid) is not None)
+        start = self._start_of(configuration.primary)
         changed = replace(record, configuration=configuration, former=former, tombstones=tombstones)
-        self._put(replace(changed, unseen=unseen))
+        self._put(replace(changed, unseen=unseen, primary_start=start))
 
     def _replicas_seen(self, edit: e.ReplicasSeen) -> None:
         for tablet in edit.tablets:
@@ -385,31 +404,6 @@ class Catalog:
         self.requests[request] = remembered
         if len(self.requests) > REQUESTS_MAX:
             del self.requests[next(iter(self.requests))]
-
-    def check(self) -> None:
-        """Check the catalog's invariants: all concern one state, none concerns its history."""
-        for name, owner in self.names.items():
-            assert self.tables[owner].name == name and self.tables[owner].state == RUNNING, name
-        for table in self.tables.values():
-            assert (table.state == RUNNING) == (self.names.get(table.name) == table.table), table.table
-            assert (table.state == KEPT) == (table.table in self.kept), table.table
-            assert len(table.tablets) == table.schema.partitioning.tablets, table.table
-            if table.state in (RUNNING, KEPT):
-                for bucket, current in enumerate(table.tablets):
-                    at = self.tablets[current]
-                    assert (at.table, at.bucket) == (table.table, bucket) and at.state in LIVE, current
-        there = (table for table in self.tables.values() if table.state in (RUNNING, KEPT))
-        assert self.replicas == sum(table.replicas * len(table.tablets) for table in there)
-        for tablet, record in self.tablets.items():
-            table = self.tables[record.table]
-            if record.state in LIVE:
-                assert table.state in (RUNNING, KEPT) and table.tablets[record.bucket] == tablet, tablet
-            if record.state in (CREATING, RUNNING):
-                assert record.configuration is not None, tablet
-            assert all(record.member(uuid) is not None for uuid in record.unseen), tablet
-        assert self.doubted.keys() <= self.members.appointed.keys(), "only a live PacificA tablet is in doubt"
-        assert len(self.requests) <= REQUESTS_MAX
-        self.namespace.check()
 
 
 def _mark(marked: dict[str, None], edit: e.Mark) -> None:

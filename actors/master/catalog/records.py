@@ -11,7 +11,13 @@ from ebla.actors.messages import RecordedInstance
 from ebla.actors.replication.configuration import Configuration, Forced, Peer
 from ebla.storage.schema import TableSchema
 
+# The states of a tablet, and of a table; catalog.py shows the ways between them.
+PREPARING, CREATING, RUNNING, REPLACED, DELETED = "preparing", "creating", "running", "replaced", "deleted"
+REMOVED, KEPT = "removed", "kept"
+LIVE = (PREPARING, CREATING, RUNNING)
+
 STEADY = "steady"  # the first level of every catalog
+REQUESTS_MAX = 10_000  # request ids remembered; a client retries for minutes, not for ten thousand tables
 
 
 class TableRecord(msgspec.Struct, frozen=True):
@@ -54,7 +60,8 @@ class TabletRecord(msgspec.Struct, frozen=True, gc=False):
 
     `unseen`: members that have not reported a replica yet. `former`: members that left the configuration
     and may still have data. `tombstones`: those that have only a tombstone. `ended_us`: when the tablet was
-    deleted or replaced. `forced`: the configurations that operators forced on a PacificA tablet.
+    deleted or replaced. `forced`: the configurations that operators forced on a PacificA tablet. `primary_start`: the process of its
+    primary that may lead in the ballot of the configuration: the last one that was recorded before.
     """
 
     tablet: str
@@ -67,6 +74,7 @@ class TabletRecord(msgspec.Struct, frozen=True, gc=False):
     ended_us: int = 0
     tombstones: tuple[Peer, ...] = ()
     forced: tuple[Forced, ...] = ()
+    primary_start: str = ""
 
     @property
     def appointed(self) -> Configuration | None:

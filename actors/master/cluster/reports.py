@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import (
     ConfigurationChanged,
     Edit,
@@ -42,7 +42,7 @@ from ebla.actors.master.catalog.edits import (
     ReplicasSeen,
     TabletRunning,
 )
-from ebla.actors.master.catalog.records import TabletRecord
+from ebla.actors.master.catalog.records import CREATING, PREPARING, RUNNING, TabletRecord
 from ebla.actors.master.rules import healing
 from ebla.actors.messages import ReplicaReport, TabletReport
 from ebla.actors.replication.configuration import VOTER, Configuration, Order

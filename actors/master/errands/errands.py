@@ -31,8 +31,8 @@ from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
-from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
-from ebla.actors.master.catalog.records import TabletRecord
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import CREATING, RUNNING, TabletRecord
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.master.options import MasterOptions

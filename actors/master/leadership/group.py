@@ -34,6 +34,7 @@ from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
 from ebla.actors.journal.writer.holder import Holder, lease_states
 from ebla.actors.master.catalog.directory import Directory, open_directory
+from ebla.actors.master.catalog.invariants import require_sound
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.leadership.active_term import ActiveTerm, statuses_of
 from ebla.actors.master.leadership.growth import grow
@@ -224,7 +225,7 @@ class Master(Role):
             return
         await self.world.faults.here("master.take_over.after_epoch")
         self.standby.catalog.apply(found)
-        self.standby.catalog.check()
+        require_sound(self.standby.catalog)
         log.warning("%s is the active master from epoch %d on", self.world.address, holder.epoch)
         active_term = ActiveTerm(self.world, self.options, self.directory, holder, edits, self.standby)
         await active_term.begin()

@@ -17,6 +17,7 @@ from ebla.actors.journal.writer.reader import JournalReader, Page, Position
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.checkpoint import Checkpoints, Mark, image_of
+from ebla.actors.master.catalog.invariants import loaded
 from ebla.actors.master.catalog.records import decode_image
 from ebla.actors.master.messages import CheckpointChunk, CheckpointRequest
 from ebla.actors.master.options import GroupOptions
@@ -62,7 +63,7 @@ class Standby:
                     found=saved.mark.journal,
                 )
             self.checkpointed = saved.txid
-            self.catalog.load(saved.image)
+            self.catalog = loaded(saved.image)
             self.position = Position(saved.txid, saved.mark.history or None)
 
     async def follow(self) -> None:
@@ -135,8 +136,7 @@ class Standby:
             image = image_of(chunks)
             ours = chunks[0].journal == self._options.journal.journal.id
             if image is not None and ours and chunks[0].txid > self.txid:
-                self.catalog = Catalog()
-                self.catalog.load(image)
+                self.catalog = loaded(image)
                 self.position = Position(chunks[0].txid, chunks[0].history or None)
                 await self._save(chunks[0].txid)
                 return True
@@ -182,6 +182,5 @@ def written_catalog(transactions: Iterable[Sequence[e.Edit]]) -> Catalog | None:
         if isinstance(first, e.CatalogWritten) and first.number == len(chunks):
             chunks.append(first.chunk)
             if len(chunks) == first.chunks:
-                catalog = Catalog()
-                catalog.load(decode_image(b"".join(chunks)))
+                catalog = loaded(decode_image(b"".join(chunks)))
     return catalog

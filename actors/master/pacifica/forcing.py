@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from ebla.actors import messages as m
 from ebla.actors.detector.detector import ENDED
 from ebla.actors.errors import ConfigurationMoved, NotFound, Unavailable
-from ebla.actors.master.catalog.catalog import RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import ConfigurationForced, Edit
-from ebla.actors.master.catalog.records import TabletRecord
+from ebla.actors.master.catalog.records import RUNNING, TabletRecord
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers

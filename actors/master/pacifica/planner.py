@@ -7,11 +7,15 @@ A tablet gets another configuration because
     its table's min_members changed     every tablet gets the new number
     its primary has ended before        and no other voter was alive then: one that is alive now leads
     its primary has declined to lead    the server lives, and has no running replica, or an older copy: another voter leads
-    its primary does not lead           it led this ballot until its lease was over: it gets a new ballot, or a less doubtful voter
+    its primary does not lead           it led this ballot until its lease was over, or its process is not the one that the ballot is
+                                        for: it gets a new ballot, or a less doubtful voter
 
 `unled` has the tablets whose primary is not known to lead in the ballot of the catalog: all of them when a master begins,
 then those whose configuration changed, whose primary has ended, or reports that it does not lead. Each is ordered, or changed, until
 its primary reports that it leads, or follows an order.
+
+A ballot is for one process: that which its primary had when the configuration became durable (`primary_start` in the catalog). No
+order of it goes to another. So no ballot is led twice, not even by a server that returns on a copy of its directory.
 
 A report counts only in the incarnation that sent it, which must be the one that has the server's lease. A report may be older
 than the last order, so it never suffices to appoint another primary: the primary gets an order, and if it declines that order, it
@@ -30,7 +34,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ebla.actors.detector.detector import NEW, SILENT, Detector, End, Stamp
-from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import CREATING, RUNNING
 from ebla.actors.master.pacifica.doubts import Doubts, runs
 from ebla.actors.master.pacifica.voters import Ranks, Voters
 from ebla.actors.messages import ReplicaReport, ServerInstance, TabletReport
@@ -92,7 +97,6 @@ class Planner:
     def changed(self, tablet: str) -> None:
         """Note that the tablet has another configuration, or its first one."""
         self.doubts.end(tablet)
-        self.voters.settled(tablet)
         self.unled[tablet] = None
 
     def follows(self, tablet: str, ballot: int) -> None:
@@ -101,7 +105,6 @@ class Planner:
         if tablet not in self.doubts and (known is None or known.index == ballot):
             self.unled.pop(tablet, None)
             self._reported.pop(tablet, None)
-            self.voters.settled(tablet)
 
     def take(self, instance: ServerInstance, report: TabletReport) -> bool:
         """Take a report of the present incarnation of a server. Return whether a primary in it does not lead."""
@@ -208,7 +211,7 @@ class Planner:
             least = 0 if known is None else self._least(tablet)
             if known is None or known.min_members == least:
                 del self.altered[tablet]
-            elif tablet not in plan.configurations and tablet not in self.doubts:
+            elif not (tablet in plan.configurations or tablet in self.doubts or self._is_over(tablet, known)):
                 plan.configurations[tablet] = replace(known, min_members=least, index=known.index + 1)
         self._committing = plan.configurations
         return plan
@@ -279,25 +282,31 @@ class Planner:
     def _without_lead(self, ranks: Ranks, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration after that of a tablet whose primary does not lead; None if an order, or time, is enough."""
         assert known.primary is not None, tablet
-        reported = self._present_report(tablet, known)
-        if reported is not None and reported.ballot != known.index:
-            reported = None
-        if self._detector.has_ended(known.primary) or (reported is not None and reported.declined):
+        if self._detector.has_ended(known.primary) or self.has_declined(tablet):
             return self._after_end(ranks, tablet, known, known.primary, silent=True)
-        if reported is None:
+        reported = self._present_report(tablet, known)
+        if reported is None or reported.ballot > known.index:
+            return None
+        if reported.ballot < known.index and not self._is_over(tablet, known):
             return None
         primary = self._again(ranks.now, tablet, known)
-        return None if self._waits(ranks.now, tablet, known, primary, primary) else appointed(known, primary)
+        return None if self._waits(ranks.now, tablet, known, primary) else appointed(known, primary)
+
+    def _is_over(self, tablet: str, known: Configuration) -> bool:
+        """Whether the primary has another process than the one that the ballot is for, which has ended. Another one never leads in that
+        ballot, whatever its directory says: it may be a copy of before the ballot."""
+        stamp = self._detector.lease(known.primary or "")
+        return stamp is not None and stamp.start != self._catalog.tablets[tablet].primary_start
 
     def _again(self, now: float, tablet: str, known: Configuration) -> str:
-        """The voter that leads after a primary that waits for another ballot: the same one, unless its process has begun of late and
-        another voter is less doubtful."""
+        """The voter that leads after a primary that waits for another ballot: the same one, unless it may not lead, or its process has
+        begun of late and another voter is less doubtful."""
         able = [
             peer.uuid for peer in known.voters() if self.voters.may_lead(tablet, peer.uuid, known.settled)
         ]
         assert known.primary is not None, tablet
         return min(
-            [known.primary, *able],
+            able or [known.primary],
             key=lambda uuid: (*self.voters.doubt(now, tablet, uuid), uuid != known.primary),
         )
 
@@ -355,17 +364,19 @@ class Planner:
             alive=lambda other: self.voters.may_lead(tablet, other, known.settled),
             rank=lambda other: self.voters.rank(ranks, tablet, other),
         )
-        if made is None or (
-            made.primary is not None
-            and made.primary != known.primary
-            and self._waits(ranks.now, tablet, known, made.primary, uuid)
-        ):
+        if made is None:
+            return None
+        over = self._is_over(tablet, known)
+        if over and made.primary == known.primary:
+            made = replace(made, primary=self._again(ranks.now, tablet, made))
+        assert made.primary is not None, made
+        if (over or made.primary != known.primary) and self._waits(ranks.now, tablet, known, made.primary):
             return None
         ranks.moved(known, made)
         return made
 
-    def _waits(self, now: float, tablet: str, known: Configuration, chosen: str, ended: str) -> bool:
-        others = (peer.uuid for peer in known.voters() if peer.uuid not in (chosen, ended))
+    def _waits(self, now: float, tablet: str, known: Configuration, chosen: str) -> bool:
+        others = (peer.uuid for peer in known.voters() if peer.uuid != chosen)
         return self.voters.waits(now, tablet, chosen, others)
 
     def has_declined(self, tablet: str) -> bool:
@@ -397,6 +408,8 @@ class Planner:
         due = due and tablet not in self.doubts
         known = self.stored(tablet) if due else None
         if known is None or known.primary is None or self._detector.lease(known.primary) is None:
+            return None
+        if self._is_over(tablet, known):
             return None
         if known.primary in self._catalog.tablets[tablet].unseen:
             return None

@@ -28,13 +28,6 @@ class Held(NamedTuple):
     last_index: int = 0
 
 
-class _Wait(NamedTuple):
-    """Since when the process `start` of a voter, which would lead, waits for others."""
-
-    start: str
-    since: float
-
-
 class Ranks:
     """What chooses among voters in one plan, made at `now`. The number of tablets that each server leads is counted when it is first
     asked for, and kept up to date while the plan is made."""
@@ -59,7 +52,6 @@ class Voters:
     def __init__(self, detector: Detector) -> None:
         self._detector = detector
         self._held: dict[str, dict[str, Held]] = {}  # by tablet and server
-        self._waiting: dict[str, _Wait] = {}  # by tablet
 
     # -- reports
 
@@ -81,20 +73,14 @@ class Voters:
     def shown_by(self, uuid: str) -> list[str]:
         return [tablet for tablet, held in self._held.items() if uuid in held]
 
-    def settled(self, tablet: str) -> None:
-        """Note that the tablet has another configuration, or is led: it waits for no voter."""
-        self._waiting.pop(tablet, None)
-
     def forget(self, tablet: str) -> None:
         self._held.pop(tablet, None)
-        self.settled(tablet)
 
     def keep(self, tablets: Collection[str], stored: Callable[[str], object]) -> bool:
         """Forget ended tablets, if most of what is held may be of such: this reads all of it. Return whether it did."""
         if len(self._held) <= 2 * len(tablets):
             return False
         self._held = {tablet: held for tablet, held in self._held.items() if stored(tablet)}
-        self._waiting = {tablet: wait for tablet, wait in self._waiting.items() if stored(tablet)}
         return True
 
     # -- who may lead
@@ -138,20 +124,10 @@ class Voters:
         which no number shows yet (incarnations.py). One that has run for longer comes first, then the one with the longest log."""
         if self._detector.is_stable(now, uuid):
             return (0,)
-        held = self._held[tablet][uuid]
+        held = self._held.get(tablet, {}).get(uuid, Held(""))
         return 1, -held.ballot, -held.last_index
 
     def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
-        """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: its server was there a moment ago.
-        After a restart of everything the first to report is not always the one with everything. A process that would lead waits for
-        the grace at most."""
-        stamp = self._detector.lease(chosen)
-        if not (stamp and self.doubt(now, tablet, chosen)[0]) or not any(
-            self.runs(tablet, uuid) is None and self._detector.heard_lately(now, uuid) for uuid in others
-        ):
-            self.settled(tablet)
-            return False
-        wait = self._waiting.get(tablet)
-        if wait is None or wait.start != stamp.start:
-            wait = self._waiting[tablet] = _Wait(stamp.start, now)
-        return now - wait.since < self._detector.grace_s
+        """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: after a restart of everything the
+        first to report is not always the one with everything. A new process waits for the grace at most."""
+        return self._detector.is_new(now, chosen) and any(self.runs(tablet, uuid) is None for uuid in others)

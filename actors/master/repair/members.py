@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
-from ebla.actors.master.catalog.catalog import RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import RUNNING
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Server, Servers, gets_new, is_unlisted
 from ebla.actors.master.messages import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ebla.actors.master.catalog.catalog import KEPT, RUNNING, Catalog
-from ebla.actors.master.catalog.records import TableRecord, TabletRecord
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import KEPT, RUNNING, TableRecord, TabletRecord
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.messages import ReplicaLocation, TableInfo, TableSummary, TabletLocation

@@ -13,9 +13,9 @@ import msgspec
 import xxhash
 
 from ebla.actors.errors import RequestReused, StaleRequest, Unavailable
-from ebla.actors.master.catalog.catalog import RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import TableCreated
-from ebla.actors.master.catalog.records import Remembered, TableRecord
+from ebla.actors.master.catalog.records import RUNNING, Remembered, TableRecord
 from ebla.actors.master.options import RESERVE_S_MAX, MasterOptions
 from ebla.actors.messages import (
     AlterTableRequest,

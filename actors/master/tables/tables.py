@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ebla.actors import messages as m
 from ebla.actors.errors import AlreadyPresent, NotFound, TableDropped
-from ebla.actors.master.catalog.catalog import KEPT, RUNNING, Catalog
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import (
     Edit,
     ReserveEnded,
@@ -29,7 +29,7 @@ from ebla.actors.master.catalog.edits import (
     TableSetAside,
 )
 from ebla.actors.master.catalog.edits import TableDropped as Dropped
-from ebla.actors.master.catalog.records import TableRecord
+from ebla.actors.master.catalog.records import KEPT, RUNNING, TableRecord
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster.levels import Levels
 from ebla.actors.master.cluster.reports import Views
