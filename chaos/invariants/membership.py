@@ -24,12 +24,12 @@ from ebla.actors.master.errands.messenger import LEFT
 from ebla.actors.messages.repair import ChangeMembersRequest, UnsafeChangeRequest
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration, Order
 from ebla.actors.tablet.engine.core import LEADER
-from ebla.actors.tablet.engine.member_changes import in_force
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.raft import membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.members import raft_of
 from ebla.actors.tablet.server import TabletServer
+from ebla.actors.tablet.stream.member_changes import in_force
 from ebla.chaos.simulation.network import SimulatedNetwork
 from ebla.storage.errors import StorageError
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MEASURE_S = 0.5
 USED_S = 10.0  # between two walks over all files for the space that they use
-USED_SHARE = 1000  # a walk takes no more than this part of the time
+USED_SHARE = 5000  # a walk takes no more than this part of the time
 
 
 class Usage(NamedTuple):

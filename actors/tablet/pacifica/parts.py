@@ -15,19 +15,19 @@ from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import Voter
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.engine.member_changes import (
-    TIMEOUT_S_MAX,
-    changed,
-    check,
-    in_force,
-    require_unmoved,
-)
 from ebla.actors.tablet.engine.quiescence import Contacts
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
+from ebla.actors.tablet.stream.member_changes import (
+    TIMEOUT_S_MAX,
+    changed,
+    check,
+    in_force,
+    require_unmoved,
+)
 from ebla.actors.world import World
 from ebla.storage.errors import InvalidArgument
 

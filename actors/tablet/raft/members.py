@@ -21,18 +21,18 @@ from ebla.actors.messages.raft import VoteReply, VoteRequest
 from ebla.actors.messages.stream import FORCED
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine.identity import Identity
-from ebla.actors.tablet.engine.member_changes import (
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.waits import within
+from ebla.actors.tablet.raft import election, membership
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.stream.member_changes import (
     TIMEOUT_S_MAX,
     changed,
     check,
     in_force,
     require_unmoved,
 )
-from ebla.actors.tablet.engine.replica import RUNNING, Replica
-from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.engine.waits import within
-from ebla.actors.tablet.raft import election, membership
-from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError, InvalidArgument
 

@@ -6,6 +6,7 @@
     peers.py       a leader's knowledge of all its peers, and the next messages
     matching.py    how a member compares a leader's message with its log
     member.py      what every core has: a log, configurations, a commit index, effects, a story
+    member_changes.py  the checks of a request that changes members
 
 A protocol decides who leads in which term, when an entry is committed, and who may be read. PacificA's
 prepare is the same message as Raft's append: a member accepts a leader's entries only after the

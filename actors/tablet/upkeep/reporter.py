@@ -32,7 +32,7 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 CALL_TIMEOUT_S = 5.0
-FULL_EVERY = 60  # every 60th heartbeat looks at all replicas, in case an event went unnoticed; the others at those with events
+FULL_EVERY = 600  # every 600th heartbeat looks at all replicas, in case an event went unnoticed; the others at those with events
 GROWN_BYTES = 1 << 18
 GROWN_SHARE = 8
 
