@@ -41,7 +41,7 @@ from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument, 
 from ebla.storage.logs.entries import EXPIRE, Position
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
-TURNS = 1200  # so many checks, a minute, also include each idle replica once, in turn
+TURNS = 4800  # so many checks, four minutes, also include each idle replica once, in turn
 UNMAPPED_MAX = 50  # replicas whose files are unmapped after one check
 UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0

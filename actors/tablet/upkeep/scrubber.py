@@ -1,6 +1,6 @@
 """Verifies all rows in the background: see storage/tablets/scrub.py.
 
-Every replica is walked soon after the start, and again every `scrub_s`, when Maintenance comes to it (within a minute);
+Every replica is walked soon after the start, and again every `scrub_s`, when Maintenance comes to it (within four minutes);
 one at a time on each disk, so that a disk that hangs delays no other, and with as much rest as work, so that it takes at
 most half of a core. A damaged replica fails, as if a read had found the damage.
 
