@@ -29,8 +29,6 @@ class LivenessRequest(msgspec.Struct, frozen=True):
         woken: Tablets whose leader here is no longer quiescent: their followers must watch for themselves.
         upto: The number of the latest change that `woken` includes. An answer to this message acknowledges all of them.
         taken: The greatest `upto` of an answer that the sender has taken.
-        number: Of a request that came with an answer; 0 of a call.
-        answer: To the last such request of the receiver.
     """
 
     source: ServerInstance
@@ -38,8 +36,6 @@ class LivenessRequest(msgspec.Struct, frozen=True):
     woken: tuple[str, ...]
     upto: int
     taken: int
-    number: int = 0
-    answer: LivenessReply | None = None
 
 
 class LivenessReply(msgspec.Struct, frozen=True):
@@ -48,8 +44,6 @@ class LivenessReply(msgspec.Struct, frozen=True):
     quiescent: Tablets whose follower has become quiescent. If the leader does not rely on it, it must wake.
     upto: The number of the latest of these changes. All are repeated until a request has taken them.
     loading: The server has just started, and not loaded all of its replicas. Groups that are quiescent without it stay so.
-    number: Of the request.
-    request: Of the answering server, which has leaders, too. The caller answers it by its next call.
     """
 
     source: ServerInstance
@@ -57,8 +51,6 @@ class LivenessReply(msgspec.Struct, frozen=True):
     quiescent: tuple[str, ...]
     upto: int
     loading: bool
-    number: int = 0
-    request: LivenessRequest | None = None
 
 
 class EnvelopeReply(msgspec.Struct, frozen=True):

@@ -63,7 +63,7 @@ def hung_leader_leads_on(self: Leadership) -> float:
 
 
 # Replicas of a server that stops go on to send heartbeats and to campaign until its flushes end.
-@defect("hangs", 20, TabletServer, "_tick", seed=0, faults=CRASHES_BESIDE_A_STOP)
+@defect("hangs", 20, TabletServer, "_tick", seed=3, faults=CRASHES_BESIDE_A_STOP)
 async def stopped_server_leads_on(self: TabletServer) -> None:
     """A server that stops leads tablets without serving them until its flushes end."""
     while True:

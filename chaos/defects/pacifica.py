@@ -63,7 +63,7 @@ LATE_BEACONS = (
 )
 # The master starts again while the first server is cut off, and another server does so, too.
 UNKNOWN_TO_A_NEW_MASTER = (
-    Fault(2.2, "crash", ("host-2",), 0.02),
+    Fault(1.9, "crash", ("host-2",), 0.02),
     Fault(2.8, "isolate", ("host-1",), 3.5),
     Fault(2.82, "crash", ("master",), 0.02),
 )
@@ -187,7 +187,7 @@ def granted_before_durable(original: Any, self: Appointer) -> Any:
     return edits
 
 
-@defect("pacifica-leases", 60, seed=8, faults=UNKNOWN_TO_A_NEW_MASTER)
+@defect("pacifica-leases", 60, seed=7, faults=UNKNOWN_TO_A_NEW_MASTER)
 def unknown_taken_for_gone() -> list[Swap]:
     """A new master replaces a primary whose beacon it has not received yet, because another server has restarted."""
     original = appointments.after_end
@@ -199,7 +199,7 @@ def unknown_taken_for_gone() -> list[Swap]:
     return [(planner, "after_end", after_end), (planner.Planner, "_waits", lambda *given: False)]
 
 
-@defect("pacifica-elections", 60, planner, "after_end", seed=1)
+@defect("pacifica-elections", 60, planner, "after_end", seed=2)
 def learner_appointed(
     stored: Configuration,
     ended: str,
@@ -281,7 +281,7 @@ def _held(self: Primary, own_durable: int, uuids: Iterable[str]) -> list[int]:
     return sorted(own_durable if uuid == self.me else self.held_by(uuid) for uuid in uuids)
 
 
-@defect("pacifica-elections", 60, Primary, "replicated_index", seed=1)
+@defect("pacifica-elections", 60, Primary, "replicated_index")
 def committed_by_majority(self: Primary, own_durable: int, needed: Iterable[str]) -> int:
     """A primary commits an entry when a majority of the voters has it."""
     held = _held(self, own_durable, needed)
@@ -321,7 +321,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=1, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
     """A primary asks the master for its successor while it still serves reads."""
     if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):

@@ -7,8 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
-from ebla.actors.tablet.engine.liveness import Liveness
-from ebla.actors.tablet.engine.others import Changes, Other
+from ebla.actors.tablet.engine.liveness import Changes, Liveness, Other
 from ebla.actors.tablet.engine.quiescence import Answered
 from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.stream.plan import AppendPlan
@@ -16,7 +15,7 @@ from ebla.actors.tablet.stream.progress import Progress
 from ebla.chaos.defects.defect import LATE_AND_UNHEARD, ONE_HOST_DOWN, defect
 
 
-@defect("quiet", 100, Liveness, "_take", seed=2, faults=LATE_AND_UNHEARD)
+@defect("quiet", 100, Liveness, "_take", seed=19, faults=LATE_AND_UNHEARD)
 def quiet_lease_from_the_answer(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -26,19 +25,7 @@ def quiet_lease_from_the_answer(
     self._answered[other.uuid] = Answered(now, now)
 
 
-@defect("quiet", 100, Liveness, "receive", seed=18, faults=LATE_AND_UNHEARD)
-def answer_taken_for_a_later_request(
-    original: Any, self: Liveness, request: LivenessRequest
-) -> LivenessReply:
-    """A late answer to a request that went with an answer counts for the one after it."""
-    asked = self._other(request.source.uuid).asked
-    if request.answer is not None and asked is not None:
-        request = replace(request, answer=replace(request.answer, number=asked.number))
-    reply: LivenessReply = original(self, request)
-    return reply
-
-
-@defect("quiet", 100, Liveness, "_take", seed=0)
+@defect("quiet", 100, Liveness, "_take", seed=12)
 def answers_for_those_awake(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -78,7 +65,7 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
     return found
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=44)
+@defect("quiet", 100, Progress, "quiesces", seed=9)
 def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """A late answer of an earlier quiescence lets a leader rely on a follower that is awake."""
     if self.holds_all(last_index):

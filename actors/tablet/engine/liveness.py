@@ -1,10 +1,7 @@
 """The liveness of other servers, on which quiescent groups rely: see quiescence.py.
 
 A server sends a liveness message to each server that has quiescent followers of its leaders, every heartbeat's time, however many
-they are. Two servers that both have leaders need one call for both: the answer has a request of the other direction, whose answer
-comes with the next call, and is no other than one that is late. The server that is called waits longer before it calls.
-
-For a follower the message replaces its leader's heartbeat, and its answer replaces the follower's. Both messages name the tablets
+they are. For a follower it replaces its leader's heartbeat, and its answer replaces the follower's. Both messages name the tablets
 for which they do not count, because the replica there is awake, or has ended, and repeat each name until the other server has taken
 it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has ceased to lead, whatever
 is lost, doubled or late.
@@ -18,29 +15,74 @@ wake in waves, and bring it up to date. What still relies on a server when anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 from zlib import crc32
-
-from msgspec.structs import replace
 
 from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
 from ebla.actors.replication.health import NOT_RUNNING
+from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S, Step
-from ebla.actors.tablet.engine.others import Asked, Other
 from ebla.actors.tablet.engine.quiescence import AWAKE, Answered, Contacts, Stance
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 IN_FLIGHT_MAX = 4  # liveness messages to one server
-CALLED_SHARE = 0.5  # of a heartbeat's time: a server that was called waits longer by this before it calls
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
 AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
 # The least number of those that wake because a server has answered again: groups without a leader come first.
 AMONG_ELECTIONS_MIN = 8
+GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
+
+
+@dataclass(eq=False)
+class Changes:
+    """The tablets whose replica here has changed its stance, until the other server knows; each with the number of the change."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    last: int = 0
+
+    def add(self, tablet: str) -> None:
+        self.last += 1
+        self.numbers[tablet] = self.last
+
+    def taken(self, upto: int) -> None:
+        if self.numbers:
+            self.numbers = {tablet: number for tablet, number in self.numbers.items() if number > upto}
+
+
+@dataclass(eq=False)
+class Other:
+    """Another server.
+
+    `led`: the leaders here that rely on its replicas; `absent`: the quiescent leaders here whose replica there did not answer;
+    `followed`: the quiescent followers here of leaders there. `start`: of its incarnation that all of this belongs to.
+    """
+
+    uuid: str
+    start: str
+    address: str = ""
+    led: dict[str, Replica] = field(default_factory=dict)
+    absent: dict[str, Replica] = field(default_factory=dict)
+    # Those that woke because it answered again, and when.
+    returned: dict[Replica, float] = field(default_factory=dict)
+    leader_changes: Changes = field(default_factory=Changes)
+    taken: int = 0  # the number of its latest change that we have taken
+    sent_at: float = NEVER
+    since: float = NEVER  # when it last answered, or leaders here began to rely on it
+    noted_at: float = NEVER  # when leaders here last learned that it is silent
+    in_flight: int = 0
+    refused_at: float = NEVER  # when those that are quiescent without it last learned that it refuses
+    followed: dict[str, Replica] = field(default_factory=dict)
+    follower_changes: Changes = field(default_factory=Changes)
+
+    def wanted(self, now: float) -> bool:
+        """Whether it needs messages."""
+        return bool(self.led or self.absent or (self.leader_changes.numbers and now - self.since < GIVE_UP_S))
 
 
 class Liveness:
@@ -182,21 +224,6 @@ class Liveness:
 
     def receive(self, request: LivenessRequest) -> LivenessReply:
         """Take another server's message, whose sender was checked."""
-        reply, own = self._answer(request), request.dest.start == self.identity.instance.start
-        other = self._other(request.source.uuid)
-        answer, asked, now = request.answer, other.asked, self.world.now()
-        if own and answer is not None and asked is not None and answer.number == asked.number:
-            other.asked = None
-            self._take_answer(other, answer, asked.upto, asked.sent_at)
-        if not own or not other.wanted(now) or not self.serving() or self.stuck(now):
-            return reply
-        other.number += 1
-        other.sent_at = now + CALLED_SHARE * self.heartbeat_s
-        made = self._request(other, number=other.number)
-        other.asked = Asked(made.number, made.upto, now)
-        return replace(reply, request=made)
-
-    def _answer(self, request: LivenessRequest) -> LivenessReply:
         other = self._other(request.source.uuid)
         self._received[other.uuid] = self.world.now()
         if request.dest.start == self.identity.instance.start:
@@ -211,34 +238,13 @@ class Liveness:
             quiescent=tuple(tablet for tablet in names if tablet in other.followed),
             upto=other.follower_changes.last,
             loading=self.loading(),
-            number=request.number,
         )
-
-    def _request(self, other: Other, number: int = 0, answer: LivenessReply | None = None) -> LivenessRequest:
-        changes, known = other.leader_changes, self.identity.others.known(other.uuid)
-        names, instance = tuple(changes.numbers), self.identity.instance
-        return LivenessRequest(instance, known, names, changes.last, other.taken, number, answer)
-
-    def _take_answer(self, other: Other, reply: LivenessReply, upto: int, sent_at: float) -> None:
-        if self.identity.answered(reply):
-            self._take(self._other(other.uuid), reply, upto, sent_at)
-
-    def _owe(self, request: LivenessRequest | None) -> None:
-        """Answer a request that came with an answer, by the next call."""
-        if request is None:
-            return
-        try:
-            self.identity.receive(request)
-        except EblaError as error:
-            self.identity.failed(error)
-            return
-        reply = self._answer(request)
-        self._other(request.source.uuid).owed = reply
 
     async def _exchange(self, other: Other) -> None:
         other = self._other(other.uuid)  # what was taken belongs to the incarnation that is asked
-        sent_at, answer, other.owed = self.world.now(), other.owed, None
-        request = self._request(other, answer=answer)
+        changes, sent_at = other.leader_changes, self.world.now()
+        instance, known = self.identity.instance, self.identity.others.known(other.uuid)
+        request = LivenessRequest(instance, known, tuple(changes.numbers), changes.last, other.taken)
         try:
             reply = await self.world.network.call(
                 other.address, "liveness", request, LivenessReply, CALL_TIMEOUT_S
@@ -248,8 +254,8 @@ class Liveness:
             if isinstance(error, NotRunning | WrongServer):
                 await self._refused(self._other(other.uuid), error, self.world.now())
         else:
-            self._take_answer(other, reply, request.upto, sent_at)
-            self._owe(reply.request)
+            if self.identity.answered(reply):
+                self._take(self._other(other.uuid), reply, request.upto, sent_at)
         finally:
             now_known = self._others[other.uuid]
             now_known.in_flight -= 1
