@@ -217,6 +217,11 @@ class Detector:
         server = self._servers.get(uuid)
         return server is not None and server.state == ENDED
 
+    def counts_as_alive(self, uuid: str) -> bool:
+        """Whether no process of the server has ended, as far as this master knows; it may not have heard of the server yet."""
+        server = self._servers.get(uuid)
+        return server is None or server.state == ALIVE
+
     def is_stable(self, now: float, uuid: str) -> bool:
         """Whether the server's process has had leases for stable_s."""
         return self._has_run_for(self._limits.stable_s, now, uuid)

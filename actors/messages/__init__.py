@@ -132,6 +132,10 @@ class ReplicaReport(msgspec.Struct, frozen=True):
         return self.view.last_index if self.view else 0
 
     @property
+    def verified(self) -> bool:
+        return self.view.verified if self.view else False
+
+    @property
     def commit_index(self) -> int:
         return self.view.commit_index if self.view else 0
 

@@ -9,20 +9,25 @@ from typing import ClassVar
 
 import msgspec
 
+NOTHING = (0, 0)
+
 
 class BallotRecord(msgspec.Struct, frozen=True, tag="pacifica"):
     """The highest ballot that this replica has entered, and its primary as far as known: durable before
     any message of that ballot leaves. The fields have the names of Raft's, because both mean the same to
-    a log: the number of a leadership, and whose it is."""
+    a log: the number of a leadership, and whose it is. `lacks`: a forced epoch, and the index up to which another member has
+    committed entries that this replica, which led, lacked; see tablet/pacifica/older_copy.py."""
 
     term: int = 0
     vote: str | None = None
+    lacks: tuple[int, int] = NOTHING
 
 
 class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     """A replica's view of its group, in reports. `role`: primary, secondary, learner or inactive.
     `term`: its ballot. `leader`: the primary's uuid, or None. `lease`: the number of the lease in which a
-    primary leads. `reads_from`: the index that has to be committed before a primary serves reads.
+    primary leads. `reads_from`: the index that has to be committed before a primary serves reads. `verified`: the process has shown that
+    its log has everything that is committed: it agreed with that of a primary, or all voters took the first entry of its ballot.
     `era`: the operator's word for `term`; `leased`: the replica leads only while its server has a lease."""
 
     era: ClassVar[str] = "ballot"
@@ -35,6 +40,7 @@ class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     commit_index: int = 0
     lease: int = 0
     reads_from: int = 0
+    verified: bool = False
 
     @property
     def leads(self) -> bool:

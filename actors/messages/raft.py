@@ -24,11 +24,12 @@ class HardState(msgspec.Struct, frozen=True, tag="raft"):
 
 class RaftView(msgspec.Struct, frozen=True, tag="raft"):
     """A replica's view of its group, in reports. `role`: leader, follower or candidate. `leader`:
-    uuid or None. `reads_from`: see PacificaView."""
+    uuid or None. `reads_from`, `verified`: see PacificaView."""
 
     era: ClassVar[str] = "term"
     leased: ClassVar[bool] = False
     reads_from: ClassVar[int] = 0
+    verified: ClassVar[bool] = False
 
     role: str = "follower"
     term: int = 0

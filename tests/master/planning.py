@@ -40,7 +40,7 @@ class Deployment:
         self.planner = Planner(self.story.catalog, self.detector)
 
     def instance(self, uuid: str) -> ServerInstance:
-        return ServerInstance(uuid, self.starts[uuid], f"start {self.starts[uuid]}")
+        return ServerInstance(uuid, self.starts[uuid], f"start {self.starts[uuid]} of {uuid}")
 
     def beacons(self, uuids: str, lease: int = 1) -> list[str]:
         for uuid in uuids:

@@ -154,6 +154,50 @@ def test_no_process_gets_an_order_of_a_ballot_that_an_earlier_one_may_have_led(n
     assert deployment.planner.orders() == {"a": list(deployment.tablets)}
 
 
+def restarted_with_a_silent_secondary() -> Deployment:
+    """The processes of a and b are new, and c is silent: the plan that follows has the end of c."""
+    deployment = Deployment("abc", primary="a", least=2)
+    deployment.reports("a", 1, "primary")
+    deployment.reports("c", 1, state="failed")
+    for _ in range(2):
+        deployment.now += GRACE_S / 2
+        deployment.detector.beacon(deployment.now, deployment.instance("c"), 1)
+    deployment.commit(deployment.plan())
+    deployment.now += GRACE_S - 0.1
+    for uuid in "ab":
+        deployment.starts[uuid] += 1
+        deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1)
+    deployment.commit(deployment.plan())
+    for uuid in "ab":
+        deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1)
+    deployment.reports("a", 0)
+    deployment.now += 0.2
+    return deployment
+
+
+def test_the_end_of_a_secondary_gives_no_ballot_to_a_process_that_has_just_begun() -> None:
+    deployment = restarted_with_a_silent_secondary()
+    view = PacificaView("secondary", 1, None, 9, 5)
+    running = ReplicaReport(deployment.tablets[0], "running", view, deployment.stored())
+    deployment.planner.take(deployment.instance("b"), report(running))
+    plan = deployment.plan()
+    assert [end.uuid for end in plan.ends] == ["c"] and plan.configurations == {}, "c may return"
+    deployment.commit(plan)
+    for _ in range(2):
+        deployment.now += GRACE_S / 2
+        for uuid in "ab":
+            deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1)
+    assert deployment.plan().configurations[deployment.tablets[0]].primary == "b", "it has the longest log"
+
+
+def test_no_alteration_lets_a_process_lead_before_the_others_have_shown_their_replicas() -> None:
+    deployment = restarted_with_a_silent_secondary()
+    table = next(iter(deployment.story.catalog.tables.values()))
+    deployment.story.apply(e.TableAltered("alter", 0, table.table, table.name, table.schema, 1))
+    deployment.planner.altered.update(dict.fromkeys(deployment.tablets))
+    assert deployment.plan().configurations == {}
+
+
 @pytest.mark.parametrize("state", ["failed", "copying", "deleted"])
 def test_a_primary_without_a_working_replica_is_replaced(state: str) -> None:
     deployment = Deployment(primary="a")

@@ -30,6 +30,7 @@ class Held(NamedTuple):
     start: str = ""
     in_force: int = 0
     last_index: int = 0
+    verified: bool = False
 
 
 class Master:
@@ -86,7 +87,8 @@ class Master:
             self._decide()
         if word != ACKNOWLEDGED:
             return
-        self.held[instance.uuid] = Held(instance.start, report.in_force, report.last_index)
+        ends = report.in_force, report.last_index
+        self.held[instance.uuid] = Held(instance.start, *ends, report.verified)
         if instance.uuid == self.stored.primary and self._may_order():
             if report.ballot < self.stored.index and not self._is_over(self.detector):
                 self._order(instance.uuid)
@@ -106,13 +108,17 @@ class Master:
 
     def _rank(self, uuid: str) -> tuple[int, ...]:
         held = self.held.get(uuid, Held())
-        return -held.in_force, -held.last_index, uuid != self.stored.primary
+        if held.verified:
+            return 0, 0, 0, uuid != self.stored.primary
+        return 1, -held.in_force, -held.last_index, uuid != self.stored.primary
 
     def _unless_it_waits(self, detector: Detector, made: Configuration) -> Configuration | None:
         """A process that has begun of late waits for the other voters."""
         others = (peer.uuid for peer in self.stored.voters() if peer.uuid != made.primary)
         unknown = any(self._present(detector, uuid) is None for uuid in others)
-        return None if unknown and detector.is_new(self.clock(), made.primary or "") else made
+        held = self._present(detector, made.primary or "")
+        begins = detector.is_new(self.clock(), made.primary or "") and not (held and held.verified)
+        return None if unknown and begins else made
 
     def _may_order(self) -> bool:
         """While an edit is under way, the stored configuration may be over: another primary may be about to be appointed."""

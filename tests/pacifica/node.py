@@ -25,12 +25,14 @@ BEAT_AGAIN_S = 0.05
 
 
 class Report(NamedTuple):
-    """What a replica reports: its ballot, whether it leads, the ballot of its newest configuration, and the end of its log."""
+    """What a replica reports: its ballot, whether it leads, the ballot of its newest configuration, the end of its log, and whether this
+    process has shown that it has everything."""
 
     ballot: int
     leads: bool
     in_force: int
     last_index: int
+    verified: bool
 
 
 class Node(node.Node[PacificaCore]):
@@ -96,7 +98,7 @@ class Node(node.Node[PacificaCore]):
             if number is None:
                 return
             leads, in_force = core.role == "leader", core.configuration.index
-            report = Report(core.term, leads, in_force, core.last_index)
+            report = Report(core.term, leads, in_force, core.last_index, core.verified)
 
             def answered(word: str) -> None:
                 if word == ACKNOWLEDGED:

@@ -3,12 +3,15 @@ everything lead, and nothing is lost."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
 
 from ebla.actors.master.catalog.edits import TableAltered
-from tests.tablet.appointing import LIMITS, PacificaGroup, pacifica
+from ebla.actors.messages.pacifica import NOTHING
+from ebla.chaos.simulation.medium import DurableState
+from tests.tablet.appointing import LIMITS, MASTER, PacificaGroup, pacifica
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, TABLET, address, row
 
@@ -32,7 +35,7 @@ async def hand_over(group: PacificaGroup, host: str) -> None:
 async def alter_minimum(group: PacificaGroup, least: int) -> None:
     master = group.master
     known = next(iter(master.catalog.tables.values()))
-    edit = TableAltered("alter", 0, known.table, known.name, known.schema, least)
+    edit = TableAltered(f"alter to {least}", 0, known.table, known.name, known.schema, least)
     await master.scribe.change("alter", lambda: [edit], lambda: master.appointer.altered([TABLET]))
     await until(group, lambda: group.stored.min_members == least, f"min_members is {least}")
 
@@ -104,4 +107,111 @@ async def test_after_an_outage_a_voter_on_a_copy_waits_for_the_others(
     await alter_minimum(group, least)
     await copied(group, host)
     await return_on_a_copy(group, host, away_s=away_s, between_s=between_s)
+    await require_everything(group)
+
+
+async def end(group: PacificaGroup, *away: str, copy: DurableState) -> None:
+    """These servers end; the last one starts with the copy as soon as it is wanted."""
+    group.crash(*away)
+    group.cluster.put_disk(address(away[-1]), copy)
+    group.leader_hint = None
+
+
+@pytest.mark.parametrize("new_master", [False, True])
+@pacifica()
+async def test_a_voter_that_has_followed_the_primary_leads_before_a_copy_with_a_longer_log(
+    group: PacificaGroup, new_master: bool
+) -> None:
+    """The end of the log of B is as B reported it when it began to follow. After a take-over no server has run for long."""
+    await write(group, *EARLIER)
+    await group.sleep(LIMITS.stable_s)
+    if new_master:
+        group.stop_master()
+        await group.start_master()
+        await group.sleep(2 * LIMITS.grace_s)
+    await write(group, *LATER)
+    copy, primary = group.disk(C).copy(), group.core(A)
+    writing, committed = asyncio.ensure_future(group.upsert(row(8))), primary.commit_index
+    while primary.commit_index == committed:
+        await group.sleep(0.0002)
+    group.cut(A, B)  # which does not learn that the last row is committed
+    await writing
+    await end(group, A, C, copy=copy)
+    group.heal()
+    group.cluster.launch(address(C), group.make(C))
+    assert await group.get(*LATER, 8) == [row(number) for number in (*LATER, 8)]
+
+
+@pacifica()
+async def test_an_alteration_gives_no_ballot_to_a_process_that_has_just_begun(group: PacificaGroup) -> None:
+    """The former process of the primary has ended, the next one is recorded, and has no lease yet."""
+    await write(group, *EARLIER)
+    await alter_minimum(group, 3)
+    await group.sleep(LIMITS.stable_s)
+    hosts = {group.uuid(host): host for host in HOSTS}
+    copies = {host: group.disk(host).copy() for host in HOSTS}
+    await write(group, *LATER)
+    group.crash_all()
+    await group.sleep(2 * LIMITS.grace_s)
+    uuid = group.stored.primary or ""
+    first, recorded = hosts[uuid], group.master.catalog.incarnations
+    group.cluster.put_disk(address(first), copies[first])
+    before = recorded[uuid].start
+    group.cluster.launch(address(first), group.make(first))
+    await until(group, lambda: recorded[uuid].start != before, "the process is recorded", seconds=5.0)
+    altering = asyncio.ensure_future(alter_minimum(group, 2))
+    await group.sleep(0.7)
+    for host in HOSTS:
+        if host != first:
+            group.cluster.launch(address(host), group.make(host))
+    await require_everything(group)
+    await altering
+
+
+@pacifica()
+async def test_the_end_of_a_secondary_gives_no_ballot_to_a_process_that_has_just_begun(
+    group: PacificaGroup,
+) -> None:
+    """The same plan of the master has the silence of B and the restart of A, because the master's disk was late."""
+    await write(group, *EARLIER)
+    await group.sleep(LIMITS.stable_s)
+    copy = group.disk(A).copy()
+    await write(group, *LATER)
+    now, watched = group.appointer._world.now, group.detector._servers[group.uuid(B)]
+    while not 0.95 < now() - watched.heard_at < 0.97:
+        await group.sleep(0.005)
+    group.crash(B)
+    await group.sleep(0.12)
+    await end(group, C, A, copy=copy)
+    await group.sleep(watched.heard_at + LIMITS.grace_s - now() - 0.35)
+    group.cluster.state(MASTER).hang(0.5)
+    group.cluster.launch(address(C), group.make(C))
+    await group.sleep(0.08)
+    group.cluster.launch(address(A), group.make(A))
+    await group.sleep(2.0)
+    assert await group.get(*EARLIER, *LATER) == [row(number) for number in (*EARLIER, *LATER)]
+
+
+@pytest.mark.parametrize("least", [2, 3])
+@pacifica()
+async def test_a_copy_that_was_shown_what_it_lacks_leads_after_no_restart(
+    group: PacificaGroup, least: int
+) -> None:
+    """It has led a ballot, which its log has and the others have not, because B did not reach the master."""
+    await write(group, *EARLIER)
+    await alter_minimum(group, least)
+    await group.sleep(LIMITS.stable_s)
+    copy = group.disk(C).copy()
+    await write(group, *LATER)
+    await group.sleep(1.0)
+    group.cluster.network.cut(address(B), MASTER)
+    await group.sleep(3.0)
+    await end(group, A, C, copy=copy)
+    group.cluster.launch(address(C), group.make(C))
+    await group.sleep(9.0)
+    assert group.core(C).hard_state.lacks != NOTHING, group.core(C).story()
+    group.crash_all()
+    group.heal()
+    for host in HOSTS:
+        group.cluster.launch(address(host), group.make(host))
     await require_everything(group)

@@ -106,6 +106,9 @@ class Orders:
             log.log(level, "no order to %s: %r", server.address, error)
             return
         self._failures.pop(uuid, None)
+        present = self._detector.lease(uuid)
+        if present is None or present.start != stamp.start:
+            return  # the process that answered has ended
         for each in ordered:
             ballot = each.configuration.index
             self._take(each.tablet, ballot, reply.refused.get(each.tablet))

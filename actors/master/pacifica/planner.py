@@ -211,7 +211,11 @@ class Planner:
             least = 0 if known is None else self._least(tablet)
             if known is None or known.min_members == least:
                 del self.altered[tablet]
-            elif not (tablet in plan.configurations or tablet in self.doubts or self._is_over(tablet, known)):
+            elif (
+                tablet not in plan.configurations
+                and tablet not in self.doubts
+                and self._may_lead_on(tablet, known)
+            ):
                 plan.configurations[tablet] = replace(known, min_members=least, index=known.index + 1)
         self._committing = plan.configurations
         return plan
@@ -292,6 +296,12 @@ class Planner:
         primary = self._again(ranks.now, tablet, known)
         return None if self._waits(ranks.now, tablet, known, primary) else appointed(known, primary)
 
+    def _may_lead_on(self, tablet: str, known: Configuration) -> bool:
+        """Whether a configuration that keeps the primary may follow: the process of the ballot has a lease. Otherwise the next process
+        would lead, without a look at the others."""
+        leased = self._detector.lease(known.primary or "") is not None
+        return leased and not self._is_over(tablet, known)
+
     def _is_over(self, tablet: str, known: Configuration) -> bool:
         """Whether the primary has another process than the one that the ballot is for, which has ended. Another one never leads in that
         ballot, whatever its directory says: it may be a copy of before the ballot."""
@@ -364,13 +374,18 @@ class Planner:
             alive=lambda other: self.voters.may_lead(tablet, other, known.settled),
             rank=lambda other: self.voters.rank(ranks, tablet, other),
         )
+        stored = self.stored(tablet)
+        assert stored is not None, tablet
         if made is None:
             return None
-        over = self._is_over(tablet, known)
-        if over and made.primary == known.primary:
+        if made.primary == stored.primary and not self._may_lead_on(tablet, stored):
+            if not self._is_over(tablet, stored):
+                return None  # its process ends in this plan, or has not been heard of
             made = replace(made, primary=self._again(ranks.now, tablet, made))
+        elif made.primary == known.primary:
+            return made
         assert made.primary is not None, made
-        if (over or made.primary != known.primary) and self._waits(ranks.now, tablet, known, made.primary):
+        if self._waits(ranks.now, tablet, known, made.primary):
             return None
         ranks.moved(known, made)
         return made

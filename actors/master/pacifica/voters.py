@@ -19,13 +19,15 @@ from ebla.actors.replication.health import RUNNING
 
 class Held(NamedTuple):
     """A replica as the process `start` of its server reported it last, or that there is none. `whole`: it runs, and does not know that it
-    lacks committed entries. `ballot`: of the newest configuration in its log, which ended at `last_index` then."""
+    lacks committed entries. `ballot`: of the newest configuration in its log, which ended at `last_index` then. `verified`: the process
+    has shown that it has everything that is committed."""
 
     start: str
     runs: bool = False
     whole: bool = False
     ballot: int = 0
     last_index: int = 0
+    verified: bool = False
 
 
 class Ranks:
@@ -56,9 +58,9 @@ class Voters:
     # -- reports
 
     def shown(self, instance: ServerInstance, replica: ReplicaReport) -> None:
-        in_force = replica.pending or replica.configuration
+        in_force, state = replica.pending or replica.configuration, (replica.state == RUNNING, runs(replica))
         self._held.setdefault(replica.tablet, {})[instance.uuid] = Held(
-            instance.start, replica.state == RUNNING, runs(replica), in_force.index, replica.last_index
+            instance.start, *state, in_force.index, replica.last_index, replica.verified
         )
 
     def absent(self, instance: ServerInstance, tablet: str) -> None:
@@ -112,8 +114,8 @@ class Voters:
         return able and self._detector.allowed(uuid)
 
     def could_lead(self, tablet: str, uuid: str) -> bool:
-        """Whether the server has not ended, may have leases, and has not shown that its replica is not whole."""
-        able = self._detector.allowed(uuid) and not self._detector.has_ended(uuid)
+        """Whether the server counts as alive, may have leases, and has not shown that its replica is not whole."""
+        able = self._detector.allowed(uuid) and self._detector.counts_as_alive(uuid)
         return able and self.is_whole(tablet, uuid) is not False
 
     def rank(self, ranks: Ranks, tablet: str, uuid: str) -> tuple[int, ...]:
@@ -121,13 +123,19 @@ class Voters:
 
     def doubt(self, now: float, tablet: str, uuid: str) -> tuple[int, ...]:
         """The rank of a voter that may lead: any one may, but a process that has begun of late may have an older copy of its directory,
-        which no number shows yet (incarnations.py). One that has run for longer comes first, then the one with the longest log."""
-        if self._detector.is_stable(now, uuid):
+        which no number shows yet (incarnations.py). One that has run for longer comes first, or has agreed with a primary, which the
+        copy has not; then the one with the longest log. Nothing was added to that log since it was reported: no primary has led it."""
+        if not self._doubtful(now, tablet, uuid):
             return (0,)
         held = self._held.get(tablet, {}).get(uuid, Held(""))
         return 1, -held.ballot, -held.last_index
 
+    def _doubtful(self, now: float, tablet: str, uuid: str) -> bool:
+        held = self._present(tablet, uuid)
+        return not (self._detector.is_stable(now, uuid) or (held is not None and held.verified))
+
     def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
         """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: after a restart of everything the
         first to report is not always the one with everything. A new process waits for the grace at most."""
-        return self._detector.is_new(now, chosen) and any(self.runs(tablet, uuid) is None for uuid in others)
+        begins = self._detector.is_new(now, chosen) and self._doubtful(now, tablet, chosen)
+        return begins and any(self.runs(tablet, uuid) is None for uuid in others)

@@ -139,6 +139,7 @@ class GroupCore(Protocol):
     configuration: Configuration
     committed_configuration: Configuration
     asked: Configuration | None  # the configuration that this replica has requested from the master
+    verified: bool  # see PacificaView
     stance: Stance  # its part in the quiescence of its group
 
     # -- views

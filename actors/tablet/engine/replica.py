@@ -381,7 +381,7 @@ class Replica:
         core = self.core
         begun = core.configuration.primary is not None and core.commit_index > 0
         known = core.committed_configuration.order, core.configuration.order, self.rows.schema.version
-        health = tuple(self.health.items()) if self.leads else ()
+        health: tuple[object, ...] = tuple(self.health.items()) if self.leads else (core.verified,)
         return (self.state, core.term, core.role, core.leader, begun, known, health, core.apart)
 
     def leader_address(self) -> str | None:

@@ -215,6 +215,8 @@ class PacificaCore(PacificaState):
             self._older_copy.agrees(answer.until, request.commit_index)
             if self._declined is not None and not self._why_older(self._declined):
                 self._declined = None
+            self.verified = self.verified or answer.until >= request.commit_index
+        self._keep_what_it_lacks()
         return answer
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
@@ -231,6 +233,8 @@ class PacificaCore(PacificaState):
             return
         if answer.reason == LACKING:
             self._older_copy.differs(self.forced_epoch, answer.hint)
+            self.verified = False
+            self._keep_what_it_lacks()
             self._step_down(f"{peer} has committed entries up to {answer.hint} that are not here")
             return
         progress.answered(now, sent.at, plan, answer)

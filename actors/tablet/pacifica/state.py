@@ -5,6 +5,8 @@ The events that call these steps are in core.py.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ebla.actors.detector.lease import Lease
 from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.replication.configuration import Configuration
@@ -46,7 +48,7 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         self.limits = limits
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
-        self._older_copy = OlderCopy()
+        self._older_copy = OlderCopy(hard_state.lacks)
         self._declined: Configuration | None = None  # it would have led by this one, and is an older copy
         # When messages could leave last: they wait for hard states, of other tablets as well.
         self._posted_at = now
@@ -104,9 +106,8 @@ class PacificaState(MemberState[BallotRecord, Primary]):
 
     def view(self) -> PacificaView:
         lease, first = (self._lease, self._reads_from(self._lead)) if self._lead else (0, 0)
-        return PacificaView(
-            self.standing, self.term, self.leader, self.last_index, self.commit_index, lease, first
-        )
+        ends = self.last_index, self.commit_index
+        return PacificaView(self.standing, self.term, self.leader, *ends, lease, first, self.verified)
 
     def validate(self) -> None:
         super().validate()
@@ -162,6 +163,7 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         index = lead.replicated_index(self.durable_index, self._needed(lead))
         if index > self.commit_index and self._may_commit():
             self._commit_to(index)
+        self.verified = self.verified or self.commit_index > lead.inherited
         lead.note_durable(self._now, self.durable_index)
 
     # -- older copies
@@ -169,6 +171,12 @@ class PacificaState(MemberState[BallotRecord, Primary]):
     def _why_older(self, configuration: Configuration) -> str:
         """Why this log, a voter's, lacks what the voters of `configuration` held; "" if it does not."""
         return self._older_copy.why(self.configuration.index, configuration)
+
+    def _keep_what_it_lacks(self) -> None:
+        """In the durable record."""
+        if self._older_copy.lacks != self.hard_state.lacks:
+            self.hard_state = replace(self.hard_state, lacks=self._older_copy.lacks)
+            self._unsaved = True
 
     # -- roles
 
@@ -195,7 +203,8 @@ class PacificaState(MemberState[BallotRecord, Primary]):
             ballot,
             known,
         )
-        self.hard_state, self.term, self._unsaved = BallotRecord(ballot, primary), ballot, True
+        made = BallotRecord(ballot, primary, known.lacks)
+        self.hard_state, self.term, self._unsaved = made, ballot, True
 
     def _require_lead(self, what: str) -> Primary:
         if self._lead is None:

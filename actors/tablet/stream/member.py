@@ -34,7 +34,8 @@ Lead = TypeVar("Lead", bound=Peers)
 class MemberState(ABC, Generic[Record, Lead]):
     """`configuration`: the committed one; `commit_index`: an index known to be committed, such as
     the flushed one (0 is always correct, but may resend entries if the log must back up). `asked`: what this replica has
-    requested from the master; None in a protocol without one."""
+    requested from the master; None in a protocol without one. `verified`: see PacificaView; False in a protocol without elections by
+    the master."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class MemberState(ABC, Generic[Record, Lead]):
         self.log = log
         self.role = FOLLOWER
         self.leader: str | None = None
+        self.verified = False
         self.durable_index = log.last_index
         self.commit_index = min(max(commit_index, log.dropped_index), log.last_index)
         self.committed_configuration = configuration
