@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +13,11 @@ from ebla.actors.detector.detector import ACKNOWLEDGED, RESTARTED, SILENT, Detec
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.invariants import require_sound
 from ebla.actors.master.errands.errands import _creates
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.pacifica.orders import Orders
 from ebla.actors.master.pacifica.planner import Plan, Planner
 from ebla.actors.messages import ReplicaReport
+from ebla.actors.messages.appointments import AppointReply, AppointRequest
 from ebla.actors.messages.pacifica import PacificaView
 from ebla.actors.replication.appointments import appointed, next_members
 from tests.master.builders import report
@@ -414,3 +419,26 @@ def test_a_primary_that_was_never_ordered_is_still_created_after_another_server_
     assert created("a") and created("b")
     deployment.story.apply(e.ReplicasSeen("a", (tablet,)))
     assert not created("c"), "the primary may have led, and c may have acknowledged entries"
+
+
+def test_the_answer_of_a_process_that_has_ended_meanwhile_does_not_count() -> None:
+    """Otherwise nobody would lead: its successor is not the process of the ballot, and reports only once that it does not lead."""
+    deployment = Deployment("abc", primary="a", least=3)
+    tablet = deployment.tablets[0]
+
+    async def call(address: str, method: str, request: AppointRequest, *_: object) -> AppointReply:
+        deployment.restart("a")
+        deployment.commit(deployment.plan())
+        deployment.beacons("a")
+        deployment.reports("a", 0)
+        return AppointReply()
+
+    first = deployment.instance("a")
+    server = SimpleNamespace(address="a", instance=first)
+    servers = SimpleNamespace(get=lambda uuid: server)
+    world = SimpleNamespace(network=SimpleNamespace(call=call))
+    orders = Orders(world, MasterOptions(), servers, deployment.detector, deployment.planner, lambda: None)
+    deployment.silence("bc")
+    deployment.commit(deployment.plan())
+    asyncio.run(orders._call("a", [tablet]))
+    assert orders.sent == 1 and tablet in deployment.planner.unled
