@@ -35,8 +35,8 @@ DIAGNOSED_MAX = 20  # tablets of one command; each takes a call to the master
 class Holder(msgspec.Struct, frozen=True):
     """A server that holds or held the tablet. `part`: see HolderEvidence. `server`: up, or why it does not answer. `state`: of its
     replica by its own answer, or by its last report if it gives none; None if there is no replica. `ballot`: the ballot, or term, in
-    the replica's durable record; `configured`: that of the newest configuration in its log. `quarantined`: data of former replicas on the server. `trouble`: of the replica, or of its disks. `starts`: the server's process lives,
-    and loads its replicas."""
+    the replica's durable record; `configured`: that of the newest configuration in its log. `quarantined`: data of former replicas on
+    the server. `trouble`: of the replica, or of its disks. `starts`: the server's process lives, and loads its replicas."""
 
     uuid: str
     address: str

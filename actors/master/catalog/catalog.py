@@ -214,7 +214,7 @@ class Catalog:
             self.doubted.pop(tablet, None)
 
     def _record_instance(self, instance: RecordedInstance) -> None:
-        """The first process of a server leads in the ballots that it has got before."""
+        """Record a server's process. Its first one is the process of the ballots that the server was given before."""
         first = instance.uuid not in self.incarnations
         self.incarnations[instance.uuid] = instance
         for tablet in list(self.members.of(instance.uuid)) if first else ():

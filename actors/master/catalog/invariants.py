@@ -1,4 +1,4 @@
-"""What holds for every catalog, whatever its edits were."""
+"""The invariants of every catalog, and the catalog of an image, which is checked for them."""
 
 from __future__ import annotations
 

@@ -297,14 +297,14 @@ class Planner:
         return None if self._waits(ranks.now, tablet, known, primary) else appointed(known, primary)
 
     def _may_lead_on(self, tablet: str, known: Configuration) -> bool:
-        """Whether a configuration that keeps the primary may follow: the process of the ballot has a lease. Otherwise the next process
-        would lead, without a look at the others."""
+        """Whether the next configuration may keep the primary: the process of the ballot has a lease. Otherwise the server's next process
+        would lead, although another voter may have a longer log."""
         leased = self._detector.lease(known.primary or "") is not None
         return leased and not self._is_over(tablet, known)
 
     def _is_over(self, tablet: str, known: Configuration) -> bool:
-        """Whether the primary has another process than the one that the ballot is for, which has ended. Another one never leads in that
-        ballot, whatever its directory says: it may be a copy of before the ballot."""
+        """Whether the process that the ballot is for has ended, and the primary's server has another one. This one never leads in that
+        ballot: its directory may be a copy of before the ballot, and not know of it."""
         stamp = self._detector.lease(known.primary or "")
         return stamp is not None and stamp.start != self._catalog.tablets[tablet].primary_start
 

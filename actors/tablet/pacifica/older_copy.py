@@ -30,9 +30,9 @@ class OlderCopy:
         """Note that this log is that of its primary up to `until`, which has committed that up to `committed`. Another primary on an
         older copy commits nothing."""
         if until >= self._ends_before[1]:
-            self._ends_before = 0, 0
+            self._ends_before = NOTHING
         if min(until, committed) >= self.lacks[1]:
-            self.lacks = 0, 0
+            self.lacks = NOTHING
 
     def why(self, held: int, configuration: Configuration) -> str:
         """Why a log whose newest configuration is of ballot `held` leads in no ballot that follows `configuration`; "" if it may."""

@@ -34,8 +34,8 @@ Lead = TypeVar("Lead", bound=Peers)
 class MemberState(ABC, Generic[Record, Lead]):
     """`configuration`: the committed one; `commit_index`: an index known to be committed, such as
     the flushed one (0 is always correct, but may resend entries if the log must back up). `asked`: what this replica has
-    requested from the master; None in a protocol without one. `verified`: see PacificaView; False in a protocol without elections by
-    the master."""
+    requested from the master; None in a protocol without one. `verified`: see PacificaView; False in a protocol whose leaders no
+    master appoints."""
 
     def __init__(
         self,
