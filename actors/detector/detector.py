@@ -222,17 +222,10 @@ class Detector:
         server = self._servers.get(uuid)
         return server is None or server.state == ALIVE
 
-    def is_stable(self, now: float, uuid: str) -> bool:
-        """Whether the server's process has had leases for stable_s."""
-        return self._has_run_for(self._limits.stable_s, now, uuid)
-
     def is_new(self, now: float, uuid: str) -> bool:
-        """Whether the server's process began within grace_s, or this master did."""
-        return not self._has_run_for(self._limits.grace_s, now, uuid)
-
-    def _has_run_for(self, seconds: float, now: float, uuid: str) -> bool:
+        """Whether the server's process began within grace_s, or this master did, or it has ended."""
         server = self._servers.get(uuid)
-        return server is not None and server.state == ALIVE and now - server.begun_at >= seconds
+        return server is None or server.state != ALIVE or now - server.begun_at < self._limits.grace_s
 
     def states(self) -> Counter[str]:
         """The number of servers by state, for operators."""

@@ -27,7 +27,7 @@ class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     """A replica's view of its group, in reports. `role`: primary, secondary, learner or inactive.
     `term`: its ballot. `leader`: the primary's uuid, or None. `lease`: the number of the lease in which a
     primary leads. `reads_from`: the index that has to be committed before a primary serves reads. `verified`: the process has shown that
-    its log has everything that is committed: it agreed with that of a primary, or all voters took the first entry of its ballot.
+    its log has everything that is committed: that of a primary which committed an entry of its own ballot, so all voters took it.
     `era`: the operator's word for `term`; `leased`: the replica leads only while its server has a lease."""
 
     era: ClassVar[str] = "ballot"

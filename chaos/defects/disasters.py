@@ -18,7 +18,7 @@ from ebla.chaos.defects.defect import GIVEN_UP_AND_BACK, defect
 
 
 @defect("disasters", 20, RaftCore, "receive", seed=3, faults=GIVEN_UP_AND_BACK)
-def mark_ignored(self: RaftCore, now: float, sender: str, request: Request) -> Any:
+def mark_ignored(self: RaftCore, now: float, sender: str, request: Request, *, knows_us: bool = True) -> Any:
     """A survivor accepts messages of replicas that a forced configuration gave up."""
     self._pass_time(now)
     if isinstance(request, AppendRequest):

@@ -222,9 +222,24 @@ class PacificaFaults(RandomFaults[Group]):
             group.run(self.random.choice([0.0, 0.3]))
             if each is not node:
                 super().start(each)
+        if len(ended) > 1 and self.random.random() < 0.5:
+            self.end_the_next_primary(node)
         group.run(self.random.uniform(0.5, 6.0))
         if node.restored:
             node.lose_disk()
+
+    def end_the_next_primary(self, node: Node) -> None:
+        """The next primary ends as soon as the copy counts as verified, before it has sent what the copy lacks. It returns later."""
+        group = self.group
+        if group.run(8.0, until=lambda: node.alive and node.running().verified):
+            for leader in group.leaders():
+                if leader is not node:
+                    group.cut(leader.name, node.name)
+                    group.run(self.random.choice([0.0, 0.3]))
+                    leader.crash(commits_kept=99)
+                    group.heal()
+                    group.run(10.0)
+                    super().start(leader)
 
     def voters(self) -> list[Node]:
         return [self.group.nodes[peer.uuid] for peer in self.group.master.stored.voters()]

@@ -116,6 +116,11 @@ MISTAKES: dict[str, Mistake] = {
     "a learner counts in place of a voter": _planted(defects.learner_counts),
     "a primary asks for its successor while it still reads": _planted(defects.asks_before_stepping_down),
     "a member follows an earlier ballot": (PacificaCore, "receive", _follow_any_ballot),
+    "a primary that has committed nothing of its own verifies a copy": (
+        PacificaCore,
+        "_shows_all",
+        lambda self, request, until: until >= request.commit_index,
+    ),
     "a ballot is not durable": (PacificaCore, "_enter", _forget_the_ballot),
     "a lease has no end": _planted(defects.lease_without_end),
     "a lease has no number": (Lease, "holds", _holds_any),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ebla.actors.detector.lease import Lease
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.errors import AlreadyInProgress, NotLeader, Unavailable
-from ebla.actors.messages.pacifica import BallotRecord
+from ebla.actors.messages.pacifica import NOTHING, BallotRecord
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
@@ -50,12 +50,14 @@ def core(
     ballots: str = "",
     record: int = 0,
     commit: int = 0,
+    lacks: tuple[int, int] = NOTHING,
 ) -> PacificaCore:
     """A core whose log has one entry of each ballot of `ballots`."""
     log = LogIndex()
     for ballot in ballots:
         log.append(int(ballot), 1)
-    return PacificaCore("t1", me, BallotRecord(record), first, log, LIMITS, lease, 0.0, commit_index=commit)
+    known = BallotRecord(record, None, lacks)
+    return PacificaCore("t1", me, known, first, log, LIMITS, lease, 0.0, commit_index=commit)
 
 
 def plans(made: PacificaCore) -> dict[str, AppendPlan]:

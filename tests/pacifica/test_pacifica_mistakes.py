@@ -19,6 +19,7 @@ FOUND = {  # a seed that finds it, if none of the first ones does; it is tried f
     "an old copy leads, because no ballot is settled": 76,
     "an order goes to another process than its ballot is for": 66,
     "an order leaves while another primary is being appointed": 38,
+    "a primary that has committed nothing of its own verifies a copy": 17,
 }
 
 

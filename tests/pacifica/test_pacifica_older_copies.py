@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ebla.actors.errors import IllegalState, Unavailable
+from ebla.actors.messages.pacifica import NOTHING
 from ebla.actors.messages.stream import LACKING, AppendReply, AppendRequest
 from ebla.actors.replication.appointments import appointed, forced
 from ebla.actors.tablet.engine.core import Pending, Sent
@@ -128,6 +129,31 @@ def test_a_log_that_was_too_short_may_lead_once_it_agrees_with_a_primary_to_that
     made.receive(0.2, "c", AppendRequest(2, "c", 3, 1, (entry(4, 1), entry(5, 1)), 3))
     made.take()
     made.require_no_older_copy(appointed(appointed(FIRST, "c"), "b"))
+
+
+def test_what_a_log_lacks_is_remembered_until_the_entries_are_on_its_disk() -> None:
+    """The record of ballots may be on the disk before the entries, and the process may end in between."""
+    made = core(leased(), me="b", ballots="111", record=1, commit=2, lacks=(0, 5))
+    entries = (entry(4, 1), entry(5, 1), entry(6, 2))
+    made.receive(0.1, "a", AppendRequest(2, "a", 3, 1, entries, 6))
+    assert made.hard_state.lacks == (0, 5)
+    made.take()
+    made.durable(6, 2)
+    made.receive(0.2, "a", AppendRequest(2, "a", 6, 2, (), 6))
+    assert made.hard_state.lacks == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("commit_index", "knows_us", "verified"), [(5, True, False), (6, True, True), (6, False, False)]
+)
+def test_a_log_is_verified_once_its_primary_has_committed_an_entry_of_its_own_ballot(
+    commit_index: int, knows_us: bool, verified: bool
+) -> None:
+    """Until then a voter may refuse what the primary began with; and a message to an earlier process may be older than the log."""
+    made = core(leased(), me="b", ballots="111", record=1, commit=2)
+    entries = (entry(4, 1), entry(5, 1), entry(6, 2))
+    made.receive(0.1, "a", AppendRequest(2, "a", 3, 1, entries, commit_index), knows_us=knows_us)
+    assert made.verified == verified
 
 
 def test_what_a_forced_configuration_gave_up_is_not_reported_as_lacking() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ebla.actors.master.catalog.edits import TableAltered
 from ebla.actors.messages.pacifica import NOTHING
+from ebla.actors.messages.peers import Envelope, EnvelopeReply
 from ebla.chaos.simulation.medium import DurableState
 from tests.tablet.appointing import LIMITS, MASTER, PacificaGroup, pacifica
 from tests.tablet.copies import until
@@ -214,4 +215,140 @@ async def test_a_copy_that_was_shown_what_it_lacks_leads_after_no_restart(
     group.heal()
     for host in HOSTS:
         group.cluster.launch(address(host), group.make(host))
+    await require_everything(group)
+
+
+async def until_verified(group: PacificaGroup, host: str) -> None:
+    """Look after each message, from the first one on."""
+    for _ in range(100_000):
+        known = group.server(host).replicas.get(TABLET) if group.alive(host) else None
+        if known is not None and known.core.verified:
+            return
+        await group.sleep(0.0001)
+    raise AssertionError("no primary came")
+
+
+@pytest.mark.parametrize("stale", [B, C])
+@pacifica()
+async def test_the_first_message_of_a_primary_that_has_just_begun_verifies_no_copy(
+    group: PacificaGroup, stale: str
+) -> None:
+    """The primary knows of nothing committed yet, and ends before it sends what the copy lacks."""
+    await write(group, *EARLIER)
+    await group.sleep(LIMITS.stable_s)
+    copy = group.disk(stale).copy()
+    await write(group, *LATER)
+    group.crash_all()
+    group.cluster.put_disk(address(stale), copy)
+    for host in HOSTS:
+        group.cluster.launch(address(host), group.make(host))
+    await until_verified(group, stale)
+    leader = next(host for host in HOSTS if group.replica(host).leads)
+    group.cut(leader, stale)
+    await group.sleep(0.3)
+    group.crash(leader)
+    group.leader_hint = None
+    group.heal()
+    await group.sleep(10.0)
+    group.cluster.launch(address(leader), group.make(leader))
+    await require_everything(group)
+
+
+@pacifica()
+async def test_a_primary_that_has_not_learned_of_the_last_commit_verifies_no_copy_without_it(
+    group: PacificaGroup,
+) -> None:
+    await write(group, *EARLIER)
+    await group.sleep(LIMITS.stable_s)
+    await write(group, *LATER)
+    copy, primary = group.disk(C).copy(), group.core(A)
+    writing, committed = asyncio.ensure_future(group.upsert(row(8))), primary.commit_index
+    while primary.commit_index == committed:
+        await group.sleep(0.0002)
+    group.cut(A, B)
+    await writing
+    await end(group, A, C, copy=copy)
+    group.heal()
+    group.cluster.launch(address(C), group.make(C))
+    await until_verified(group, C)
+    group.cut(B, C)
+    await group.sleep(0.2)
+    group.crash(B)
+    group.leader_hint = None
+    group.heal()
+    group.cluster.launch(address(A), group.make(A))
+    await group.sleep(10.0)
+    group.cluster.launch(address(B), group.make(B))
+    assert await group.get(*EARLIER, *LATER, 8) == [row(number) for number in (*EARLIER, *LATER, 8)]
+
+
+@pacifica()
+async def test_a_message_to_the_former_process_does_not_verify_the_next_one(group: PacificaGroup) -> None:
+    """It was sent before most rows were written, and arrives late."""
+    await write(group, *EARLIER)
+    await group.sleep(LIMITS.stable_s)
+    sent: list[Envelope] = []
+    group.cluster.network.tap(
+        "replicate", Envelope, lambda each: sent.append(each) if each.dest.uuid == group.uuid(C) else None
+    )
+    await write(group, *EARLIER)
+    late = [each for each in sent if any(request.entries for _, request in each.requests)][-1]  # type: ignore[union-attr]
+    copy = group.disk(C).copy()
+    await write(group, *LATER)
+    group.crash_all()
+    group.cluster.put_disk(address(C), copy)
+    group.leader_hint = None
+    for host in (B, C):
+        group.cluster.launch(address(host), group.make(host))
+    await until(group, lambda: group.alive(C) and TABLET in group.server(C).replicas, "C runs")
+    await group.cluster.network.call(address(A), address(C), "replicate", late, EnvelopeReply, 3.0)
+    assert not group.core(C).verified
+    await group.sleep(12.0)
+    group.cluster.launch(address(A), group.make(A))
+    await require_everything(group)
+
+
+@pacifica()
+async def test_a_primary_on_a_copy_of_before_a_ballot_that_the_master_knows_all_held_does_not_lead(
+    group: PacificaGroup,
+) -> None:
+    """No vote can be taken, so no later configuration says so."""
+    await write(group, *EARLIER)
+    await alter_minimum(group, 3)
+    await group.sleep(LIMITS.stable_s)
+    copy = group.disk(B).copy()
+    await hand_over(group, B)
+    await write(group, *LATER)
+    await group.sleep(3.0)
+    group.crash(A, C)
+    await group.sleep(7.0)
+    await end(group, B, copy=copy)
+    group.cluster.launch(address(B), group.make(B))
+    await group.sleep(20.0)
+    for host in (A, C):
+        group.cluster.launch(address(host), group.make(host))
+    await require_everything(group)
+
+
+@pacifica()
+async def test_a_copy_that_has_run_for_long_and_met_no_primary_leads_after_one_with_a_longer_log(
+    group: PacificaGroup,
+) -> None:
+    """It reaches the master, and no member."""
+    await write(group, *EARLIER)
+    await alter_minimum(group, 3)
+    await group.sleep(LIMITS.stable_s)
+    copy = group.disk(C).copy()
+    await write(group, *LATER)
+    await end(group, C, copy=copy)
+    group.cut(A, C)
+    group.cut(B, C)
+    group.cluster.launch(address(C), group.make(C))
+    await group.sleep(LIMITS.stable_s + 2.0)
+    group.crash(A, B)
+    group.leader_hint = None
+    group.heal()
+    group.cluster.launch(address(B), group.make(B))
+    await group.sleep(12.0)
+    group.cluster.launch(address(A), group.make(A))
     await require_everything(group)

@@ -289,11 +289,16 @@ class Planner:
         if self._detector.has_ended(known.primary) or self.has_declined(tablet):
             return self._after_end(ranks, tablet, known, known.primary, silent=True)
         reported = self._present_report(tablet, known)
-        if reported is None or reported.ballot > known.index:
+        if reported is not None and reported.ballot > known.index:
             return None
-        if reported.ballot < known.index and not self._is_over(tablet, known):
+        if self._is_over(tablet, known):
+            # Its present process may have reported before it was the primary's, and has no reason to report again.
+            if self.voters.runs(tablet, known.primary) is None:
+                return None
+        elif reported is None or reported.ballot < known.index:
             return None
-        primary = self._again(ranks.now, tablet, known)
+        known = self._held_by_all(tablet, known)
+        primary = self._again(tablet, known)
         return None if self._waits(ranks.now, tablet, known, primary) else appointed(known, primary)
 
     def _may_lead_on(self, tablet: str, known: Configuration) -> bool:
@@ -308,16 +313,16 @@ class Planner:
         stamp = self._detector.lease(known.primary or "")
         return stamp is not None and stamp.start != self._catalog.tablets[tablet].primary_start
 
-    def _again(self, now: float, tablet: str, known: Configuration) -> str:
-        """The voter that leads after a primary that waits for another ballot: the same one, unless it may not lead, or its process has
-        begun of late and another voter is less doubtful."""
+    def _again(self, tablet: str, known: Configuration) -> str:
+        """The voter that leads after a primary that waits for another ballot: the same one, unless it may not lead, or another voter is
+        less doubtful."""
         able = [
             peer.uuid for peer in known.voters() if self.voters.may_lead(tablet, peer.uuid, known.settled)
         ]
         assert known.primary is not None, tablet
         return min(
             able or [known.primary],
-            key=lambda uuid: (*self.voters.doubt(now, tablet, uuid), uuid != known.primary),
+            key=lambda uuid: (*self.voters.doubt(tablet, uuid), uuid != known.primary),
         )
 
     def _after_doubt(self, ranks: Ranks, tablet: str, known: Configuration) -> Configuration | None:
@@ -331,7 +336,7 @@ class Planner:
         primary = min(
             able,
             key=lambda uuid: (
-                *self.voters.doubt(ranks.now, tablet, uuid),
+                *self.voters.doubt(tablet, uuid),
                 uuid != last.primary,
                 ranks.count(uuid),
                 uuid,
@@ -365,7 +370,7 @@ class Planner:
     def _after_end(
         self, ranks: Ranks, tablet: str, known: Configuration, uuid: str, *, silent: bool
     ) -> Configuration | None:
-        known = replace(known, settled=max(known.settled, self._settled.get(tablet, 0)))
+        known = self._held_by_all(tablet, known)
         made = after_end(
             known,
             uuid,
@@ -381,7 +386,7 @@ class Planner:
         if made.primary == stored.primary and not self._may_lead_on(tablet, stored):
             if not self._is_over(tablet, stored):
                 return None  # its process ends in this plan, or has not been heard of
-            made = replace(made, primary=self._again(ranks.now, tablet, made))
+            made = replace(made, primary=self._again(tablet, made))
         elif made.primary == known.primary:
             return made
         assert made.primary is not None, made
@@ -389,6 +394,10 @@ class Planner:
             return None
         ranks.moved(known, made)
         return made
+
+    def _held_by_all(self, tablet: str, known: Configuration) -> Configuration:
+        """With the ballot that all voters held by a primary's report, if that one is newer."""
+        return replace(known, settled=max(known.settled, self._settled.get(tablet, 0)))
 
     def _waits(self, now: float, tablet: str, known: Configuration, chosen: str) -> bool:
         others = (peer.uuid for peer in known.voters() if peer.uuid != chosen)

@@ -119,23 +119,18 @@ class Voters:
         return able and self.is_whole(tablet, uuid) is not False
 
     def rank(self, ranks: Ranks, tablet: str, uuid: str) -> tuple[int, ...]:
-        return (*self.doubt(ranks.now, tablet, uuid), ranks.count(uuid))
+        return (*self.doubt(tablet, uuid), ranks.count(uuid))
 
-    def doubt(self, now: float, tablet: str, uuid: str) -> tuple[int, ...]:
-        """The rank of a voter that may lead: any one may, but a process that has begun of late may have an older copy of its directory,
-        which no number shows yet (incarnations.py). One that has run for longer comes first, or has agreed with a primary, which the
-        copy has not; then the one with the longest log. Nothing was added to that log since it was reported: no primary has led it."""
-        if not self._doubtful(now, tablet, uuid):
-            return (0,)
-        held = self._held.get(tablet, {}).get(uuid, Held(""))
-        return 1, -held.ballot, -held.last_index
-
-    def _doubtful(self, now: float, tablet: str, uuid: str) -> bool:
-        held = self._present(tablet, uuid)
-        return not (self._detector.is_stable(now, uuid) or (held is not None and held.verified))
+    def doubt(self, tablet: str, uuid: str) -> tuple[int, ...]:
+        """The rank of a voter that may lead: any one may, but a process may have begun on an older copy of its directory, which no
+        number shows (incarnations.py). One that is verified comes first; then the one with the longest log. Nothing was added to that
+        log since it was reported: no primary has led it."""
+        held = self._present(tablet, uuid) or Held("")
+        return (0,) if held.verified else (1, -held.ballot, -held.last_index)
 
     def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
         """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: after a restart of everything the
         first to report is not always the one with everything. A new process waits for the grace at most."""
-        begins = self._detector.is_new(now, chosen) and self._doubtful(now, tablet, chosen)
+        held = self._present(tablet, chosen)
+        begins = self._detector.is_new(now, chosen) and not (held and held.verified)
         return begins and any(self.runs(tablet, uuid) is None for uuid in others)

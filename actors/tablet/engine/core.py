@@ -236,9 +236,12 @@ class GroupCore(Protocol):
     def asks_to_lead(self, request: Request) -> bool:
         """Whether the request asks this replica to take over."""
 
-    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
+    def receive(
+        self, now: float, sender: str, request: Request, *, knows_us: bool = True
+    ) -> Pending | Answer:
         """Take a peer's request. An Answer may leave when the hard state of the next take() is
-        durable; the answer to a Pending, when the log is also durable up to its `until`."""
+        durable; the answer to a Pending, when the log is also durable up to its `until`. `knows_us`: the sender had heard from
+        this process; otherwise the request may be older."""
 
     def answer(self, pending: Pending) -> Answer: ...
 

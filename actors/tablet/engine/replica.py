@@ -157,12 +157,12 @@ class Replica:
         self._batches[entry.index] = batch
         return future
 
-    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
-        """Take a peer's request. `answer` answers a Pending once it is durable."""
+    def receive(self, now: float, sender: str, request: Request, knows_us: bool) -> Pending | Answer:
+        """Take a peer's request. `answer` answers a Pending once it is durable. `knows_us`: see GroupCore."""
         self._offer = self.core.offered(request)
         if self._offer is not None:
             self.log.check_chain(*self._offer)
-        return self.core.receive(now, sender, request)
+        return self.core.receive(now, sender, request, knows_us=knows_us)
 
     def absorb(self) -> None:
         """Apply the core's decisions to the log and the clients; leave the rest to the round."""

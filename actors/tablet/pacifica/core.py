@@ -181,7 +181,9 @@ class PacificaCore(PacificaState):
     def asks_to_lead(self, request: Request) -> bool:
         return False
 
-    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
+    def receive(
+        self, now: float, sender: str, request: Request, *, knows_us: bool = True
+    ) -> Pending | Answer:
         self._pass_time(now)
         assert isinstance(request, AppendRequest), ("a PacificA group has no votes", request)
         if request.term < self.term or request.unsafe < self.forced_epoch:
@@ -212,12 +214,18 @@ class PacificaCore(PacificaState):
         if request.commit_index > self.last_index:
             self._older_copy.ends_before(request.unsafe, request.commit_index)
         elif isinstance(answer, Pending):
-            self._older_copy.agrees(answer.until, request.commit_index)
+            self._older_copy.agrees(answer.until, min(request.commit_index, self.durable_index))
             if self._declined is not None and not self._why_older(self._declined):
                 self._declined = None
-            self.verified = self.verified or answer.until >= request.commit_index
+            self.verified = self.verified or (knows_us and self._shows_all(request, answer.until))
         self._keep_what_it_lacks()
         return answer
+
+    def _shows_all(self, request: AppendRequest, until: int) -> bool:
+        """Whether this log, which is that of its primary up to `until`, has all that is committed: the primary has committed an entry
+        of its own ballot, so no voter refused what it began with."""
+        index = request.commit_index
+        return self.log.dropped_index <= index <= until and self.log.term_at(index) == request.term
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
         self._pass_time(now)

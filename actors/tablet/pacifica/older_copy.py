@@ -27,8 +27,8 @@ class OlderCopy:
         self.lacks = max(self.lacks, (epoch, index))
 
     def agrees(self, until: int, committed: int) -> None:
-        """Note that this log is that of its primary up to `until`, which has committed that up to `committed`. Another primary on an
-        older copy commits nothing."""
+        """Note that this log is that of its primary up to `until`. `committed`: up to which that primary has committed it, and this disk
+        has it. Another primary on an older copy commits nothing; and what is kept on the disk is forgotten after the entries are there."""
         if until >= self._ends_before[1]:
             self._ends_before = NOTHING
         if min(until, committed) >= self.lacks[1]:

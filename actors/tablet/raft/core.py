@@ -173,7 +173,9 @@ class RaftCore(RaftState):
 
     # -- messages
 
-    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
+    def receive(
+        self, now: float, sender: str, request: Request, *, knows_us: bool = True
+    ) -> Pending | Answer:
         self._pass_time(now)
         assert sender != self.me, ("a replica sends itself no message", sender)
         if request.unsafe < self.forced_epoch:

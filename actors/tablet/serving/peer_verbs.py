@@ -42,7 +42,8 @@ class PeerVerbs(Verbs):
         """Answer an envelope. For the changes that must be durable before see engine/replica.py."""
         self._require_addressed(envelope.dest.uuid)
         self.identity.receive(envelope)
-        now = self.world.now()
+        now, sender = self.world.now(), envelope.source.uuid
+        knows_us = envelope.dest.start == self.identity.instance.start
         outcomes: list[tuple[Replica, Pending | Answer] | tuple[Tombstone, Request] | str] = []
         for tablet, request in envelope.requests:
             replica = self.replicas.get(tablet)
@@ -56,8 +57,8 @@ class PeerVerbs(Verbs):
                 outcomes.append(NOT_RUNNING)  # a new leadership would end at once
                 continue
             try:
-                sender = envelope.source.uuid
-                outcomes.append((replica, self.rounds.step(replica, replica.receive, now, sender, request)))
+                answer = self.rounds.step(replica, replica.receive, now, sender, request, knows_us)
+                outcomes.append((replica, answer))
             except Corruption:
                 outcomes.append(DAMAGED)
         answers: list[Answer | None] = []
@@ -65,8 +66,8 @@ class PeerVerbs(Verbs):
         try:
             async with self.world.clock.timeout(CALL_TIMEOUT_S):
                 for outcome in outcomes:
-                    answer, refusal = await self._outcome(outcome)
-                    answers.append(answer)
+                    settled, refusal = await self._outcome(outcome)
+                    answers.append(settled)
                     refusals.append(refusal)
         except TimeoutError:
             # The caller has timed out; without this, calls would accumulate while the disk hangs.
