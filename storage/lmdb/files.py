@@ -33,6 +33,7 @@ from ebla.storage.lmdb import structure
 from ebla.storage.lmdb.commit import for_want_of_space
 from ebla.storage.lmdb.data_dirs import DataDisks
 from ebla.storage.lmdb.identity import IDENTITY_DATABASE, IDENTITY_KEY, Identity, identity_of
+from ebla.storage.lmdb.pages import lists_from_the_system
 from ebla.storage.lmdb.reads import DAMAGE, SPARE_READS, Database, code_of
 from ebla.storage.lmdb.roots import Roots
 from ebla.storage.space import LOW_BYTES, extend
@@ -333,16 +334,17 @@ def map_environment(directory: Path, map_bytes: int, *, synced: bool = True) -> 
     """Open with full syncs, unless `synced` is False: at a power cut `nosync` may break the tree, and `nometasync` loses the
     last commit. LMDB writes only its lock file through a map."""
     extend(directory / LOCK_FILE, LOCK_BYTES)
-    return lmdb.open(
-        str(directory),
-        map_size=map_bytes,
-        subdir=True,
-        meminit=False,
-        max_dbs=DATABASES_MAX,
-        max_readers=READERS_MAX,
-        max_spare_txns=SPARE_READS,
-        sync=synced,
-    )
+    with lists_from_the_system():
+        return lmdb.open(
+            str(directory),
+            map_size=map_bytes,
+            subdir=True,
+            meminit=False,
+            max_dbs=DATABASES_MAX,
+            max_readers=READERS_MAX,
+            max_spare_txns=SPARE_READS,
+            sync=synced,
+        )
 
 
 def create_error(path: str, place: Path, error: Exception) -> StorageError:

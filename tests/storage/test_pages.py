@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -13,10 +14,12 @@ from ebla.storage.errors import Corruption
 from ebla.storage.lmdb import pages
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.environment import RELEASE_ITEMS, RENEW_ITEMS, LmdbEnvironment
+from ebla.storage.lmdb.files import map_environment
 from tests.storage.disks import Scenario, on_disk
 from tests.storage.test_lmdb_environment import on_either_environment, on_environment
 
 VALUE = b"x" * 1000
+ENVIRONMENTS = 100
 
 
 def mapped_kb(file: str) -> int:
@@ -125,3 +128,28 @@ async def test_an_environment_that_is_lost_before_it_is_opened_again_is_damaged(
 
 def test_a_file_that_is_not_mapped_is_left_alone(tmp_path: Path) -> None:
     assert pages.release(str(tmp_path / "data.mdb")) == 0
+
+
+def _growth_kb(root: Path) -> float:
+    """Memory of each of some environments that are open for the third time, in a process of its own."""
+    pages.keep_small_allocations()
+    paths = [root / str(number) for number in range(ENVIRONMENTS)]
+    for path in paths:
+        path.mkdir()
+    before = _resident_kb()
+    for _ in range(3):
+        opened = [map_environment(path, 1 << 20, synced=False) for path in paths]
+        held = _resident_kb() - before
+        for each in opened:
+            each.close()
+    return held / ENVIRONMENTS
+
+
+def _resident_kb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="no /proc here")
+def test_lists_of_lmdb_take_no_memory_when_environments_are_opened_again(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
+        assert other.submit(_growth_kb, tmp_path).result() < 250
