@@ -13,7 +13,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts 
                                                   resumes for a second beside the second one
     node_loss       host     -                    SIGKILL of its Ray node and all its roles, back after `for_s`
     node_pause      host     -                    SIGSTOP of its Ray node and all its roles for `for_s`
-    blackout        -        -                    SIGKILL of every host at once, all started again after `for_s`
+    blackout        -        -                    SIGKILL of every host, or every tablet server, at once; all start again after `for_s`
     client_crash    -        -                    SIGKILL of a client; another one starts after `for_s`
     client_pause    -        -                    SIGSTOP of a client for `for_s`
     isolate         host     -                    cut off from every other host and client for `for_s`

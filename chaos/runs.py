@@ -1,7 +1,7 @@
 """One run: a scenario, a plan of faults, two acts, and a verdict.
 
     act one   clients work, the nemesis carries out its plan, invariants are checked all along
-    act two   all faults end; every request must be answered, replicas must agree, clients make their last reads
+    act two   all faults end; every request must be answered, groups must become quiescent, replicas must agree, clients make their last reads
 
 A run depends on its scenario and plan only: its digest is the same in any process.
 """
@@ -41,6 +41,7 @@ from ebla.health.survey import digests, table_infos
 from ebla.storage.errors import EblaError
 
 ANSWER_S_MAX = 60.0  # after healing, until every request is answered
+REST_S_MAX = 60.0  # then until all groups are quiescent
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
 REPAIR_S_MAX = 90.0  # and until all ledgers are whole
 SKEW_S_MAX = 3600.0  # of the wall clock of a workload's client, in each direction
@@ -153,6 +154,7 @@ class Run:
         began = self.loop.time()
         await self._all_grown(growing)
         await self._all_answered(deployment)
+        await self._rest(watch)
         await self._agree(deployment)
         self.healed_s = self.loop.time() - began
         await self._conclude(deployment, workloads, stage)
@@ -216,6 +218,14 @@ class Run:
         left = [address for address, client in alive.items() if client.task in pending]
         if left:
             raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed {left} still wait for answers")
+
+    async def _rest(self, watch: Watch) -> None:
+        """Wait until all groups are quiescent, with all their members. Nobody asks them for anything meanwhile."""
+        until = self.loop.time() + REST_S_MAX
+        while problem := watch.awake():
+            if self.loop.time() > until:
+                raise Violation(f"{REST_S_MAX:g} s after everything was healed and answered: {problem}")
+            await asyncio.sleep(1.0)
 
     async def _agree(self, deployment: Deployment) -> None:
         """Wait until all replicas of each tablet give the same digest, every journal node counts again, and all masters have

@@ -73,6 +73,13 @@ def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendP
         self.quiescent_since = now
 
 
+@defect("quiet", 100, Progress, "quiesces", seed=8)
+def first_answer_lost(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
+    """Only the answer to the first message that asks for quiescence counts: once it is lost, the group is never quiescent."""
+    if plan.number == self.asked_to_quiesce and self.holds_all(last_index):
+        self.quiescent_since = now
+
+
 @defect("quiet", 100, ElectionTimer, "note_server", seed=24)
 def quiet_follower_makes_no_promise(self: ElectionTimer, at: float) -> None:
     """A quiescent follower votes against the leader whose server it has just answered."""

@@ -73,6 +73,7 @@ from ebla.chaos.invariants.pacifica import (
 )
 from ebla.chaos.invariants.quiescence import (
     Leaderless,
+    first_awake,
     leaders_learn_who_woke,
     quiescent_followers_have_leaders,
     quiescent_leaders_have_a_majority,
@@ -175,6 +176,10 @@ class Watch:
                 require_sound(master.catalog)
                 self.memory.deletions.remember_what_ended(self.deployment.newest_catalog or master.catalog)
             self.memory.deletions.nothing_is_deleted_unasked(self.deployment)
+
+    def awake(self) -> str:
+        """See `first_awake`."""
+        return first_awake(self._servers())
 
     def _replicas(self, servers: list[TabletServer]) -> tuple[Groups, Groups]:
         """By tablet: the running replicas that have changed, and the leaders that are not paused."""

@@ -3,6 +3,7 @@
 quiescent_followers_have_leaders   a replica may follow a leader that has ended, or leads no more, for as long as messages may be
                                    late; but not for ever, although nothing wakes it but messages between servers
 quiescent_leaders_have_a_majority  or step down
+idle_groups_rest                   some time after the last request and the last fault, time wakes no replica any more
 leaders_learn_who_woke             a leader relies on a follower that is awake only as long as it has not learned of that,
                                    or of the server's restart; until then no answer of the server counts for the follower
 """
@@ -98,3 +99,13 @@ def _quiescent_or_reported(server: TabletServer, leader: Replica, other: TabletS
 def _leads(server: TabletServer | None, follower: Replica) -> bool:
     leader = None if server is None else server.replicas.get(follower.tablet)
     return leader is not None and leader.leads and leader.core.term == follower.core.term
+
+
+def first_awake(servers: Iterable[TabletServer]) -> str:
+    """A replica that time wakes, or that its group rests without. Empty: there is none."""
+    for server in servers:
+        for replica in server.replicas.values():
+            rests = replica.state == RUNNING and replica.core.next_wake(server.world.now()) == float("inf")
+            if not rests or replica.core.stance.absent:
+                return f"{server.world.address} has tablet {replica.tablet}, {replica.state}, {replica.core.stance}"
+    return ""

@@ -36,6 +36,7 @@ ZOMBIE_S = 1.0  # that a superseded node runs beside its successor
 ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also stops waiting when act one ends
 RECOGNISED_S = 5.0  # within which a server on an old copy ends, unless another fault isolates it
 MIDWAY_S_MAX = 0.5  # that a crash waits for the remaining steps of its node
+RETURNS_S = (0.0, 0.05, 0.5)  # at most between the starts of two hosts after a blackout
 POLL_S = 0.1
 HANGING = 0.4  # of a server's data disks
 GROW_EVERY_S = 0.03  # between two times that a map grows
@@ -199,9 +200,18 @@ class Nemesis(Restores):
                 await asyncio.sleep(fault.for_s)
 
     async def _blackout(self, fault: Fault) -> None:
+        """Every second one spares the masters and the journal. The hosts start again one after another."""
         self.effects[fault.kind] += 1
-        with self.deployment.down(*self.deployment.all_hosts):
-            await asyncio.sleep(fault.for_s)
+        chance = self.cluster.loop.derive("blackout", fault.at_s)
+        hosts = list(chance.choice((self.deployment.hosts, self.deployment.all_hosts)))
+        between_s = chance.choice(RETURNS_S)
+        chance.shuffle(hosts)
+        for host in hosts:
+            self.deployment.hold_down(host)
+        await asyncio.sleep(fault.for_s)
+        for host in hosts:
+            self.deployment.release(host)
+            await asyncio.sleep(chance.uniform(0.0, between_s))
 
     async def _stop(self, fault: Fault) -> None:
         host = fault.where[0]
