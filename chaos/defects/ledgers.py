@@ -30,7 +30,7 @@ def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     return counted + 1
 
 
-@defect("events", 60, ends, "fate", seed=2)
+@defect("events", 60, ends, "fate", seed=3)
 def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(found, number):

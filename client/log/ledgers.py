@@ -18,7 +18,7 @@ import msgspec
 from typing_extensions import Self
 
 from ebla.actors.errors import NotFound, TimedOut
-from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced
+from ebla.actors.ledger.errors import LedgerClosed, LedgerError, LedgerFenced
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
@@ -219,7 +219,11 @@ async def open_ledger(ledgers: Ledgers, ledger: int, recovers: bool) -> Ledger:
         _require_of_no_log(
             found, "is not recovered: open the log with log.writer(), or the ledger with recover=False"
         )
-        await recover(ledgers.world, ledgers.registry, ledgers.stores, ledger, ledgers.options)
+        try:
+            await recover(ledgers.world, ledgers.registry, ledgers.stores, ledger, ledgers.options)
+        except LedgerError:  # another client may have deleted it meanwhile
+            await _found(ledgers, ledger)
+            raise
     return Ledger(ledgers, ledger)
 
 

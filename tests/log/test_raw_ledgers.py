@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ebla.actors.errors import NotFound, TimedOut
 from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced, RecoveryFailed
+from ebla.log.ledgers import Ledger
 from ebla.storage.errors import InvalidArgument, OverLimit
 from tests.log.stage import Stage, play
 
@@ -58,6 +61,23 @@ def test_an_opening_with_recovery_fences_the_writer_and_one_without_does_not() -
         with pytest.raises(LedgerFenced):
             await writer.close()
         assert [entry.data async for entry in ended.read()] == data(11)
+
+    play(scenario)
+
+
+def test_a_ledger_that_is_deleted_during_its_recovery_is_not_found() -> None:
+    async def scenario(stage: Stage) -> None:
+        db, other = stage.client(), stage.client()
+        outcomes = set()
+        for step in range(20):
+            writer = await db.create_ledger()
+            await writer.add_many(data(10))
+            opening = asyncio.ensure_future(other.open_ledger(writer.ledger))
+            await asyncio.sleep(0.003 * step)
+            await db.delete_ledger(writer.ledger)
+            (outcome,) = await asyncio.gather(opening, return_exceptions=True)
+            outcomes.add(type(outcome))
+        assert outcomes == {Ledger, NotFound}
 
     play(scenario)
 
