@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,13 @@ def medians() -> tuple[Cost, dict[str, Cost]]:
                 costs[name].append(cost)
     found = {name: Cost(*map(median, zip(*each, strict=True))) for name, each in costs.items()}
     return found.pop(""), found
+
+
+def each(commands: Iterable[str], runs: int) -> Iterator[tuple[str, list[float]]]:
+    """Seconds of each run of each command, whole processes."""
+    for command in commands:
+        words = [EBLA, *command.split(), "--address", _address()]
+        yield command, [_cost(words, _environment()).time_s for _ in range(runs)]
 
 
 def feeds() -> list[Cost]:

@@ -12,7 +12,7 @@ import psutil
 import pyarrow as pa
 
 import ebla
-from benchmarks import loads, tablets
+from benchmarks import commands, loads, tablets
 from benchmarks.figures import Figure, median
 from benchmarks.floor import Floor
 from ebla.actors import errors
@@ -30,6 +30,7 @@ ROWS, TURNS = 400_000, 3
 NARROW, WIDE = 8, 200
 CPU_MAX = 3.0  # percent of a core, with the most replicas
 KB_MAX = 25.0  # of an idle replica
+MANY, COMMANDS = 10_000, ("status", "nodes", "check", "table list", "tablet list")
 LIMIT = 4_000  # `replicas_of_server_max`
 IDLE = (0, 200, 1_000, LIMIT - NARROW)  # replicas of each server beside those of the narrow table
 WARM, SAMPLES = 40, 300  # of upserts
@@ -45,6 +46,8 @@ def figures() -> Iterator[Figure]:
         yield from _death(db)
     with ebla.local(hosts=HOSTS) as db:
         yield from _wide(db)
+    with ebla.local(hosts=HOSTS) as db:
+        yield from _commands(db)
     yield from tablets.figures()
 
 
@@ -52,11 +55,8 @@ def _idle(db: Any, narrow: Any) -> Iterator[Figure]:
     alone = _upserts(narrow)
     made, before = 0, _cost()
     for wanted in IDLE:
-        while made < wanted:
-            count = min(AT_ONCE, wanted - made)
-            by_key = ebla.range("k", splits=list(range(1, count)))
-            db.create_table(f"idle{made}", schema=BY_KEY, primary_key=["k"], partition_by=by_key)
-            made += count
+        _create(db, range(made, wanted), replicas=3)
+        made = wanted
         cpu, memory = before if not wanted else _cost()
         name = f"idle tablet server with {wanted:,} replicas beside those of one table"
         target = CPU_MAX if wanted == IDLE[-1] else None
@@ -177,6 +177,24 @@ def _wide(db: Any) -> Iterator[Figure]:
             floor_name=f"{NARROW} tablets",
             target=target,
             of_floor=True,
+        )
+
+
+def _commands(db: Any) -> Iterator[Figure]:
+    """Each tablet has one replica: what a command costs depends on the number of tablets."""
+    _create(db, range(MANY), replicas=1)
+    for command, times_s in commands.each(COMMANDS, TURNS):
+        name = f"`ebla {command}` with {MANY:,} tablets, the whole process, median of {TURNS}"
+        yield Figure(name, median(times_s), "s", target=5.0, better="lower")
+
+
+def _create(db: Any, tablets: range, replicas: int) -> None:
+    """In tables of AT_ONCE tablets at most."""
+    for first in tablets[::AT_ONCE]:
+        count = min(AT_ONCE, tablets.stop - first)
+        by_key = ebla.range("k", splits=list(range(1, count)))
+        db.create_table(
+            f"idle{first}", schema=BY_KEY, primary_key=["k"], partition_by=by_key, replicas=replicas
         )
 
 
