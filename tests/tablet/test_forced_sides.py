@@ -137,7 +137,7 @@ async def test_a_message_of_the_old_side_is_not_treated_as_damage(group: Group) 
     replica, clock = group.replica(survivor), group.server(survivor).world.clock
     before = replica.log.position(2)
     sent = AppendRequest(before.term, "c", 2, before.term, (Entry(3, before.term, WRITE, 0, b"x", 0),), 3)
-    answer = replica.receive(clock.monotonic(), "c", sent)
+    answer = replica.receive(clock.monotonic(), "c", sent, knows_us=True)
     assert isinstance(answer, AppendReply) and answer.reason == FORCED
 
 
