@@ -233,6 +233,7 @@ class LmdbEnvironment(LmdbMapping):
         """Close the files until the next use. A copy of the file continues, in its own process."""
         if self._unmap():
             self._roots.close()
+            pages.unmapped.add()
 
     def _commit_growing(self, batches: Sequence[Batch]) -> list[EblaError | None]:
         for _ in range(GROWTHS_MAX):

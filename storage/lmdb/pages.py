@@ -21,9 +21,8 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 LARGE_BYTES = 2_000_000
 KEPT_BYTES = 16_000_000
-LISTS_BYTES = (
-    1 << 20
-)  # LMDB makes lists of pages for each environment that it opens: one of 1 MiB, one of 2 MiB
+LISTS_BYTES = 1 << 20  # of the smaller of the two lists of pages that LMDB makes when it opens an environment
+UNTRIMMED_MAX = 8  # environments; each leaves small pieces all over the heap
 
 
 def release(file: str) -> int:
@@ -40,6 +39,23 @@ def trim() -> None:
     """Return freed memory to the system, if the C library can (glibc's malloc_trim)."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
+
+
+class Unmapped:
+    """Counts environments whose memory went back to the C library, and returns that of some to the system at once. A trim
+    walks over all free memory."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    def add(self) -> None:
+        self._waiting += 1
+        if self._waiting >= UNTRIMMED_MAX:
+            self._waiting = 0
+            trim()
+
+
+unmapped = Unmapped()  # the allocator is the process's
 
 
 def keep_small_allocations() -> None:
