@@ -222,10 +222,12 @@ class Detector:
         server = self._servers.get(uuid)
         return server is None or server.state == ALIVE
 
-    def is_new(self, now: float, uuid: str) -> bool:
-        """Whether the server's process began within grace_s, or this master did, or it has ended."""
+    def is_new(self, now: float, uuid: str, graces: float = 1.0) -> bool:
+        """Whether the server's process began within so many times grace_s, or this master did, or it has ended."""
         server = self._servers.get(uuid)
-        return server is None or server.state != ALIVE or now - server.begun_at < self._limits.grace_s
+        if server is None or server.state != ALIVE:
+            return True
+        return now - server.begun_at < graces * self._limits.grace_s
 
     def states(self) -> Counter[str]:
         """The number of servers by state, for operators."""

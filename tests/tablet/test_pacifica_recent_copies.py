@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any
 
 import pytest
 
+from ebla.actors.errors import OutcomeUnknown
 from ebla.actors.master.catalog.edits import TableAltered
 from ebla.actors.messages.pacifica import NOTHING
 from ebla.actors.messages.peers import Envelope, EnvelopeReply
 from ebla.chaos.simulation.medium import DurableState
+from ebla.chaos.simulation.network import SimulatedNetwork
 from tests.tablet.appointing import LIMITS, MASTER, PacificaGroup, pacifica
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, TABLET, address, row
@@ -351,4 +354,30 @@ async def test_a_copy_that_has_run_for_long_and_met_no_primary_leads_after_one_w
     group.cluster.launch(address(B), group.make(B))
     await group.sleep(12.0)
     group.cluster.launch(address(A), group.make(A))
+    await require_everything(group)
+
+
+@pytest.mark.parametrize("least", [2, 3])
+@pacifica()
+async def test_a_copy_waits_for_voters_with_leases_whose_first_reports_are_lost(
+    group: PacificaGroup, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    await write(group, *EARLIER)
+    await alter_minimum(group, least)
+    copy = group.disk(C).copy()
+    await write(group, *LATER)
+    await end(group, *HOSTS, copy=copy)
+    call, lost = SimulatedNetwork.call, {address(A): 1, address(B): 1}
+
+    async def losing(self: Any, sender: str, to: str, method: str, *sent: Any) -> Any:
+        if method == "heartbeat" and lost.get(sender):
+            lost[sender] -= 1
+            await asyncio.sleep(LIMITS.grace_s)
+            raise OutcomeUnknown("the heartbeat is lost", address=to)
+        return await call(self, sender, to, method, *sent)
+
+    monkeypatch.setattr(SimulatedNetwork, "call", losing)
+    for host in HOSTS:
+        group.cluster.launch(address(host), group.make(host))
+    await group.sleep(2 * LIMITS.grace_s)
     await require_everything(group)

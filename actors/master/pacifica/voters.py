@@ -16,6 +16,8 @@ from ebla.actors.messages import ReplicaReport, ServerInstance
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import RUNNING
 
+REPORT_GRACES = 3.0  # within which a process with a lease reports its replicas, though reports are lost
+
 
 class Held(NamedTuple):
     """A replica as the process `start` of its server reported it last, or that there is none. `whole`: it runs, and does not know that it
@@ -129,8 +131,16 @@ class Voters:
         return (0,) if held.verified else (1, -held.ballot, -held.last_index)
 
     def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
-        """Whether one of `others`, less doubtful than the chosen voter, may show its replica soon: after a restart of everything the
-        first to report is not always the one with everything. A new process waits for the grace at most."""
+        """Whether one of `others` may show soon that it has more than the chosen voter, which is not verified: after a restart of
+        everything the first to report is not always the one with everything. A new process waits for the grace at most for those of
+        which nothing is heard, and longer for those with a lease, because a report may be lost and comes again."""
         held = self._present(tablet, chosen)
-        begins = self._detector.is_new(now, chosen) and not (held and held.verified)
-        return begins and any(self.runs(tablet, uuid) is None for uuid in others)
+        if held is not None and held.verified:
+            return False
+        begins = self._detector.is_new(now, chosen)
+        return any(
+            self.runs(tablet, uuid) is None and (begins or self._will_report(now, uuid)) for uuid in others
+        )
+
+    def _will_report(self, now: float, uuid: str) -> bool:
+        return self._detector.lease(uuid) is not None and self._detector.is_new(now, uuid, REPORT_GRACES)
