@@ -100,7 +100,7 @@ class Shown(NamedTuple):
 class _Watched:
     """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
     `begun_at`: the receipt of the first beacon of this incarnation. `restarts`: how many restarts in a row came
-    within stable_s of the one before."""
+    within stable_s of the one before. `again`: this incarnation was met after another one, in this term."""
 
     state: str
     instance: ServerInstance | None
@@ -109,6 +109,7 @@ class _Watched:
     lease: int = 0
     restarts: int = 0
     end: str = ""
+    again: bool = False
 
 
 class Detector:
@@ -171,6 +172,7 @@ class Detector:
         server.restarts = server.restarts + 1 if quick else 0
         server.instance, server.begun_at, server.heard_at, server.lease = shown, now, now, 0
         server.state, server.end = ENDING, server.end or (RESTARTED if known else NEW)
+        server.again = known is not None
         return True
 
     def decide(self, now: float) -> list[End]:
@@ -221,6 +223,11 @@ class Detector:
         """Whether no process of the server has ended, as far as this master knows; it may not have heard of the server yet."""
         server = self._servers.get(uuid)
         return server is None or server.state == ALIVE
+
+    def has_restarted(self, uuid: str) -> bool:
+        """Whether the server's process began in this master's term, after another one."""
+        server = self._servers.get(uuid)
+        return server is not None and server.again
 
     def is_new(self, now: float, uuid: str, graces: float = 1.0) -> bool:
         """Whether the server's process began within so many times grace_s, or this master did, or it has ended."""

@@ -136,6 +136,10 @@ class ReplicaReport(msgspec.Struct, frozen=True):
         return self.view.verified if self.view else False
 
     @property
+    def asks(self) -> bool:
+        return self.view.asks if self.view else False
+
+    @property
     def commit_index(self) -> int:
         return self.view.commit_index if self.view else 0
 

@@ -28,6 +28,7 @@ class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     `term`: its ballot. `leader`: the primary's uuid, or None. `lease`: the number of the lease in which a
     primary leads. `reads_from`: the index that has to be committed before a primary serves reads. `verified`: the process has shown that
     its log has everything that is committed: that of a primary which committed an entry of its own ballot, so all voters took it.
+    `asks`: it has stepped down, and asks the master for a successor until it has an answer.
     `era`: the operator's word for `term`; `leased`: the replica leads only while its server has a lease."""
 
     era: ClassVar[str] = "ballot"
@@ -41,6 +42,7 @@ class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     lease: int = 0
     reads_from: int = 0
     verified: bool = False
+    asks: bool = False
 
     @property
     def leads(self) -> bool:

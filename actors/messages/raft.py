@@ -24,12 +24,13 @@ class HardState(msgspec.Struct, frozen=True, tag="raft"):
 
 class RaftView(msgspec.Struct, frozen=True, tag="raft"):
     """A replica's view of its group, in reports. `role`: leader, follower or candidate. `leader`:
-    uuid or None. `reads_from`, `verified`: see PacificaView."""
+    uuid or None. `reads_from`, `verified`, `asks`: see PacificaView."""
 
     era: ClassVar[str] = "term"
     leased: ClassVar[bool] = False
     reads_from: ClassVar[int] = 0
     verified: ClassVar[bool] = False
+    asks: ClassVar[bool] = False
 
     role: str = "follower"
     term: int = 0

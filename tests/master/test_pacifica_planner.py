@@ -203,6 +203,17 @@ def test_a_primary_that_steps_down_for_a_voter_that_may_not_lead_is_followed_by_
     assert made.primary == "b"
 
 
+def test_a_report_that_overtakes_the_request_for_a_successor_does_not_undo_the_hand_over() -> None:
+    deployment = Deployment(primary="a")
+    deployment.reports("a", 1, "primary")
+    first, (tablet,) = deployment.stored(), deployment.tablets
+    view = PacificaView("inactive", 1, asks=True)
+    deployment.planner.take(deployment.instance("a"), report(ReplicaReport(tablet, "running", view, first)))
+    deployment.commit(deployment.plan())
+    deployment.commit(deployment.plan(deployment.asks("a", appointed(first, "b"))))
+    assert (deployment.stored().primary, deployment.stored().index) == ("b", 2)
+
+
 def test_a_suspended_voter_becomes_no_primary_while_its_last_lease_holds() -> None:
     deployment = Deployment("abc", primary="a")
     deployment.silence("a")

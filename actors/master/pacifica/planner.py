@@ -150,6 +150,8 @@ class Planner:
             if replica.commit_index:  # before that it shows the configuration of its creation
                 self._settled[tablet] = replica.configuration.index
             return False
+        if well and replica.asks and replica.term == known.index:
+            return False  # another ballot would undo the hand-over: its request is on the way
         self._note(tablet, Reported(instance.uuid, instance.start, replica.term if well else 0))
         return True
 

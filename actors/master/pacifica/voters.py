@@ -116,9 +116,15 @@ class Voters:
         return able and self._detector.allowed(uuid)
 
     def could_lead(self, tablet: str, uuid: str) -> bool:
-        """Whether the server counts as alive, may have leases, and has not shown that its replica is not whole."""
+        """Whether the server counts as alive, may have leases, and has not shown that its replica is not whole. A process that began
+        after another one must be verified: it may not be the one that a primary knows."""
         able = self._detector.allowed(uuid) and self._detector.counts_as_alive(uuid)
-        return able and self.is_whole(tablet, uuid) is not False
+        known = not self._detector.has_restarted(uuid) or self._verified(tablet, uuid)
+        return able and known and self.is_whole(tablet, uuid) is not False
+
+    def _verified(self, tablet: str, uuid: str) -> bool:
+        held = self._present(tablet, uuid)
+        return held is not None and held.verified
 
     def rank(self, ranks: Ranks, tablet: str, uuid: str) -> tuple[int, ...]:
         return (*self.doubt(tablet, uuid), ranks.count(uuid))
@@ -134,8 +140,7 @@ class Voters:
         """Whether one of `others` may show soon that it has more than the chosen voter, which is not verified: after a restart of
         everything the first to report is not always the one with everything. A new process waits for the grace at most for those of
         which nothing is heard, and longer for those with a lease, because a report may be lost and comes again."""
-        held = self._present(tablet, chosen)
-        if held is not None and held.verified:
+        if self._verified(tablet, chosen):
             return False
         begins = self._detector.is_new(now, chosen)
         return any(

@@ -107,7 +107,8 @@ class PacificaState(MemberState[BallotRecord, Primary]):
     def view(self) -> PacificaView:
         lease, first = (self._lease, self._reads_from(self._lead)) if self._lead else (0, 0)
         ends = self.last_index, self.commit_index
-        return PacificaView(self.standing, self.term, self.leader, *ends, lease, first, self.verified)
+        state = self.verified, self.awaits_successor
+        return PacificaView(self.standing, self.term, self.leader, *ends, lease, first, *state)
 
     def validate(self) -> None:
         super().validate()
