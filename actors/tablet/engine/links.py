@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from ebla.actors import errors
-from ebla.actors.messages.peers import EnvelopeReply
+from ebla.actors.messages.peers import Envelope, EnvelopeReply
 from ebla.actors.messages.protocols import Request
 from ebla.actors.replication.configuration import Peer
 from ebla.actors.replication.health import DAMAGED, NOT_RUNNING, WRONG_SERVER
@@ -43,8 +43,11 @@ class Step(Protocol):
 
 
 class Outgoing(NamedTuple):
+    """A message for the peer's process `start`, as far as it was known when the message was made."""
+
     replica: Replica
     send: Send
+    start: str
 
 
 class Lane:
@@ -72,7 +75,7 @@ class Link:
         lane = self.lanes[isinstance(plan, Plan) and plan.last >= plan.first]
         if len(lane.outbox) >= OUTBOX_MAX:
             self._failed(lane.outbox.popleft(), delivered=False)
-        lane.outbox.append(Outgoing(replica, send))
+        lane.outbox.append(Outgoing(replica, send, self._known_start()))
 
     def pump(self) -> None:
         """Send waiting messages, as far as the windows allow."""
@@ -81,16 +84,22 @@ class Link:
                 messages, requests = self._pack(lane)
                 if messages:
                     lane.in_flight += 1
+                    envelope = self.identity.envelope(self.peer.uuid, tuple(requests))
                     name = f"{self.identity.uuid} to {self.peer.address}"
-                    self.world.spawn(self._exchange(lane, messages, requests), name)
+                    self.world.spawn(self._exchange(lane, messages, envelope), name)
+
+    def _known_start(self) -> str:
+        return self.identity.others.known(self.peer.uuid).start
 
     def _pack(self, lane: Lane) -> tuple[list[Outgoing], list[tuple[str, Request]]]:
         messages: list[Outgoing] = []
         requests: list[tuple[str, Request]] = []
-        size = 0
+        size, start = 0, self._known_start()
         while lane.outbox and size < ENVELOPE_BYTES_MAX:
             outgoing = lane.outbox.popleft()
-            made = outgoing.replica.explained(_materialise, outgoing)
+            made = None
+            if outgoing.start == start:  # a later process must not take it for one that is meant for it
+                made = outgoing.replica.explained(_materialise, outgoing)
             if made is None:
                 self._failed(outgoing, delivered=False)
                 continue
@@ -101,10 +110,7 @@ class Link:
         assert len(messages) == len(requests), ("each message has its request", len(messages), len(requests))
         return messages, requests
 
-    async def _exchange(
-        self, lane: Lane, messages: list[Outgoing], requests: list[tuple[str, Request]]
-    ) -> None:
-        envelope = self.identity.envelope(self.peer.uuid, tuple(requests))
+    async def _exchange(self, lane: Lane, messages: list[Outgoing], envelope: Envelope) -> None:
         at = self.world.now()  # before it leaves: the leader's lease counts from here
         try:
             reply = await self.world.network.call(
@@ -127,7 +133,7 @@ class Link:
     def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:
         now = self.world.now()
         for outgoing, answer, refusal in zip(messages, reply.answers, reply.refusals, strict=True):
-            replica, send = outgoing
+            replica, send, _ = outgoing
             if replica.state != RUNNING:
                 continue
             if answer is None:
@@ -140,7 +146,7 @@ class Link:
             self._failed(outgoing, delivered=delivered, refusal=refusal)
 
     def _failed(self, outgoing: Outgoing, *, delivered: bool, refusal: str | None = None) -> None:
-        replica, send = outgoing
+        replica, send, _ = outgoing
         if replica.state == RUNNING:
             now = self.world.now()
             sent = Sent(now, send.request)
@@ -157,7 +163,7 @@ def _refusal(error: EblaError) -> str | None:
 
 def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
     """The request and the bytes of its entries, or None if it is outdated, or cannot be read now."""
-    replica, send = outgoing
+    replica, send, _ = outgoing
     plan = send.request
     if replica.state != RUNNING:
         return None
