@@ -3,7 +3,8 @@
 quiescent_followers_have_leaders   a replica may follow a leader that has ended, or leads no more, for as long as messages may be
                                    late; but not for ever, although nothing wakes it but messages between servers
 quiescent_leaders_have_a_majority  or step down
-idle_groups_rest                   some time after the last request and the last fault, time wakes no replica any more
+first_awake                        some time after the last request and the last fault, every tablet has a leader, and time wakes no
+                                   replica any more
 leaders_learn_who_woke             a leader relies on a follower that is awake only as long as it has not learned of that,
                                    or of the server's restart; until then no answer of the server counts for the follower
 """
@@ -102,10 +103,12 @@ def _leads(server: TabletServer | None, follower: Replica) -> bool:
 
 
 def first_awake(servers: Iterable[TabletServer]) -> str:
-    """A replica that time wakes, or that its group rests without. Empty: there is none."""
+    """A replica that time wakes, or that its group rests without; or a tablet without a leader. Empty: there is none."""
+    led: dict[str, bool] = {}
     for server in servers:
-        for replica in server.replicas.values():
+        for tablet, replica in server.replicas.items():
             rests = replica.state == RUNNING and replica.core.next_wake(server.world.now()) == float("inf")
             if not rests or replica.core.stance.absent:
-                return f"{server.world.address} has tablet {replica.tablet}, {replica.state}, {replica.core.stance}"
-    return ""
+                return f"{server.world.address} has tablet {tablet}, {replica.state}, {replica.core.stance}"
+            led[tablet] = led.get(tablet, False) or replica.leads
+    return next((f"tablet {tablet} has no leader" for tablet, leads in led.items() if not leads), "")
