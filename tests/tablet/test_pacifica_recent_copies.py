@@ -121,6 +121,19 @@ async def end(group: PacificaGroup, *away: str, copy: DurableState) -> None:
     group.leader_hint = None
 
 
+async def return_without_the_last_row(group: PacificaGroup) -> None:
+    """A commits a row and ends. B has the row, and has not learned that it is committed. C returns on a copy without it."""
+    copy, primary = group.disk(C).copy(), group.core(A)
+    writing, committed = asyncio.ensure_future(group.upsert(row(8))), primary.commit_index
+    while primary.commit_index == committed:
+        await group.sleep(0.0002)
+    group.cut(A, B)
+    await writing
+    await end(group, A, C, copy=copy)
+    group.heal()
+    group.cluster.launch(address(C), group.make(C))
+
+
 @pytest.mark.parametrize("new_master", [False, True])
 @pacifica()
 async def test_a_voter_that_has_followed_the_primary_leads_before_a_copy_with_a_longer_log(
@@ -134,15 +147,7 @@ async def test_a_voter_that_has_followed_the_primary_leads_before_a_copy_with_a_
         await group.start_master()
         await group.sleep(2 * LIMITS.grace_s)
     await write(group, *LATER)
-    copy, primary = group.disk(C).copy(), group.core(A)
-    writing, committed = asyncio.ensure_future(group.upsert(row(8))), primary.commit_index
-    while primary.commit_index == committed:
-        await group.sleep(0.0002)
-    group.cut(A, B)  # which does not learn that the last row is committed
-    await writing
-    await end(group, A, C, copy=copy)
-    group.heal()
-    group.cluster.launch(address(C), group.make(C))
+    await return_without_the_last_row(group)
     assert await group.get(*LATER, 8) == [row(number) for number in (*LATER, 8)]
 
 
@@ -264,15 +269,7 @@ async def test_a_primary_that_has_not_learned_of_the_last_commit_verifies_no_cop
     await write(group, *EARLIER)
     await group.sleep(LIMITS.stable_s)
     await write(group, *LATER)
-    copy, primary = group.disk(C).copy(), group.core(A)
-    writing, committed = asyncio.ensure_future(group.upsert(row(8))), primary.commit_index
-    while primary.commit_index == committed:
-        await group.sleep(0.0002)
-    group.cut(A, B)
-    await writing
-    await end(group, A, C, copy=copy)
-    group.heal()
-    group.cluster.launch(address(C), group.make(C))
+    await return_without_the_last_row(group)
     await until_verified(group, C)
     group.cut(B, C)
     await group.sleep(0.2)
