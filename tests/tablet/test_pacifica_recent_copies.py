@@ -378,38 +378,3 @@ async def test_a_copy_waits_for_voters_with_leases_whose_first_reports_are_lost(
         group.cluster.launch(address(host), group.make(host))
     await group.sleep(2 * LIMITS.grace_s)
     await require_everything(group)
-
-
-@pytest.mark.parametrize("least", [2, 3])
-@pacifica()
-async def test_a_hand_over_does_not_make_the_next_process_of_the_successor_the_primary(
-    group: PacificaGroup, least: int
-) -> None:
-    """The request is late. Meanwhile the successor returns on a copy; the others restart when the request is granted."""
-    await write(group, *EARLIER)
-    await alter_minimum(group, least)
-    await group.sleep(LIMITS.stable_s)
-    copy = group.disk(C).copy()
-    await write(group, *LATER)
-    group.cluster.network.cut(address(A), MASTER)
-    core, now, ballot = group.core(A), group.server(A).world.now(), group.stored.index
-    group.server(A).rounds.step(group.replica(A), core.step_down, now, group.uuid(C))
-    await until(group, lambda: not group.replica(A).leads, "A has stepped down")
-    await end(group, C, copy=copy)
-    group.cluster.launch(address(C), group.make(C))
-    await until(group, lambda: group.alive(C) and leased(group, C), "C has a lease")
-    group.heal()
-    while group.stored.index == ballot:
-        await group.sleep(0.0001)
-    group.crash(A, B)
-    group.leader_hint = None
-    for host in (A, B):
-        group.cluster.launch(address(host), group.make(host))
-    await require_everything(group)
-
-
-def leased(group: PacificaGroup, host: str) -> bool:
-    """Whether the present process of the server has a lease."""
-    server = group.server(host)
-    stamp = group.detector.lease(server.instance.uuid) if server.running else None
-    return stamp is not None and stamp.start == server.instance.start

@@ -11,15 +11,18 @@ import pytest
 from ebla.actors.errors import OutcomeUnknown
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
 from ebla.chaos.simulation.network import SimulatedNetwork
-from tests.tablet.appointing import PacificaGroup, pacifica
+from tests.tablet.appointing import LIMITS, MASTER, PacificaGroup, pacifica
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, TABLET, address, play, row
 from tests.tablet.test_pacifica_recent_copies import (
     EARLIER,
     LATER,
     A,
+    B,
     C,
     alter_minimum,
+    end,
+    require_everything,
     until_verified,
     write,
 )
@@ -57,9 +60,12 @@ def test_after_a_restart_of_all_servers_a_primary_comes(seed: int) -> None:
     play(restart, seed=seed, kind=PacificaGroup)
 
 
+def loaded(group: PacificaGroup, host: str) -> bool:
+    return group.alive(host) and TABLET in group.server(host).replicas
+
+
 def leads(group: PacificaGroup, host: str) -> bool:
-    known = group.server(host).replicas.get(TABLET) if group.alive(host) else None
-    return known is not None and known.leads
+    return loaded(group, host) and group.replica(host).leads
 
 
 @pytest.mark.parametrize("early_s", [0.3, 0.6, 0.8])
@@ -93,3 +99,76 @@ async def test_a_message_that_waits_while_its_receiver_restarts_is_not_for_the_n
     group.cluster.launch(address(C), group.make(C))
     await until_verified(group, C)
     assert group.core(C).last_index >= committed
+
+
+@pytest.mark.parametrize("least", [2, 3])
+@pacifica()
+async def test_a_hand_over_does_not_make_the_next_process_of_the_successor_the_primary(
+    group: PacificaGroup, least: int
+) -> None:
+    """The request is late. Meanwhile the successor returns on a copy; the others restart when the request is granted."""
+    await write(group, *EARLIER)
+    await alter_minimum(group, least)
+    await group.sleep(LIMITS.stable_s)
+    copy = group.disk(C).copy()
+    await write(group, *LATER)
+    group.cluster.network.cut(address(A), MASTER)
+    core, now, ballot = group.core(A), group.server(A).world.now(), group.stored.index
+    group.server(A).rounds.step(group.replica(A), core.step_down, now, group.uuid(C))
+    await until(group, lambda: not group.replica(A).leads, "A has stepped down")
+    await end(group, C, copy=copy)
+    group.cluster.launch(address(C), group.make(C))
+    await until(group, lambda: group.alive(C) and leased(group, C), "C has a lease")
+    group.heal()
+    while group.stored.index == ballot:
+        await group.sleep(0.0001)
+    group.crash(A, B)
+    group.leader_hint = None
+    for host in (A, B):
+        group.cluster.launch(address(host), group.make(host))
+    await require_everything(group)
+
+
+def leased(group: PacificaGroup, host: str) -> bool:
+    """Whether the present process of the server has a lease."""
+    server = group.server(host)
+    stamp = group.detector.lease(server.instance.uuid) if server.running else None
+    return stamp is not None and stamp.start == server.instance.start
+
+
+@pytest.mark.parametrize("least", [1, 2])
+@pytest.mark.parametrize("ends", [False, True])
+@pacifica()
+async def test_a_primary_with_a_late_disk_leads_on_if_its_only_successor_returns_on_a_copy(
+    group: PacificaGroup, least: int, ends: bool
+) -> None:
+    """B is dead. A asks to lead no more, and to have no vote, so C alone would be left."""
+    await write(group, *EARLIER)
+    await alter_minimum(group, least)
+    await group.sleep(LIMITS.stable_s)
+    group.crash(B)
+    await until(group, lambda: len(group.stored.voters()) == 2, "B has lost its vote")
+    await group.sleep(2 * LIMITS.grace_s)
+    copy = group.disk(C).copy()
+    for number in LATER:
+        await group.upsert(row(number))
+    group.cluster.network.cut(address(A), MASTER)
+    server, core, ballot = group.server(A), group.core(A), group.stored.index
+    server.rounds.step(group.replica(A), hand_over_late, core, group.uuid(C), server.world.now())
+    await end(group, C, copy=copy)
+    group.cluster.launch(address(C), group.make(C))
+    await until(group, lambda: group.alive(C) and leased(group, C), "C has a lease")
+    group.heal()
+    while group.stored.index == ballot:
+        await group.sleep(0.0001)
+    if ends:
+        group.crash(A)
+        group.cluster.launch(address(A), group.make(A))
+    group.leader_hint = None
+    group.cluster.launch(address(B), group.make(B))
+    assert await group.get(*EARLIER, *LATER) == [row(number) for number in (*EARLIER, *LATER)]
+
+
+def hand_over_late(core: Any, successor: str, now: float) -> None:
+    core._pass_time(now)
+    core._hand_over(core._lead, successor, late=True)

@@ -274,7 +274,9 @@ class Planner:
             able = [
                 peer.uuid
                 for peer in granted.voters()
-                if peer.uuid in before and self.voters.may_lead(tablet, peer.uuid, granted.settled)
+                if peer.uuid in before
+                and self.voters.may_lead(tablet, peer.uuid, granted.settled)
+                and self.voters.could_lead(tablet, peer.uuid)
             ]
             if able:
                 made = replace(
