@@ -149,12 +149,14 @@ async def test_a_primary_with_a_late_disk_leads_on_if_its_only_successor_returns
     group.crash(B)
     await until(group, lambda: len(group.stored.voters()) == 2, "B has lost its vote")
     await group.sleep(2 * LIMITS.grace_s)
+    await group.upsert(row(1))
     copy = group.disk(C).copy()
     for number in LATER:
         await group.upsert(row(number))
     group.cluster.network.cut(address(A), MASTER)
     server, core, ballot = group.server(A), group.core(A), group.stored.index
     server.rounds.step(group.replica(A), hand_over_late, core, group.uuid(C), server.world.now())
+    await until(group, lambda: not group.replica(A).leads, "A has stepped down")
     await end(group, C, copy=copy)
     group.cluster.launch(address(C), group.make(C))
     await until(group, lambda: group.alive(C) and leased(group, C), "C has a lease")
@@ -166,6 +168,7 @@ async def test_a_primary_with_a_late_disk_leads_on_if_its_only_successor_returns
         group.cluster.launch(address(A), group.make(A))
     group.leader_hint = None
     group.cluster.launch(address(B), group.make(B))
+    await group.sleep(2 * LIMITS.grace_s)
     assert await group.get(*EARLIER, *LATER) == [row(number) for number in (*EARLIER, *LATER)]
 
 
