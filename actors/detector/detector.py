@@ -230,7 +230,7 @@ class Detector:
         return server is not None and server.again
 
     def is_new(self, now: float, uuid: str, graces: float = 1.0) -> bool:
-        """Whether the server's process began within so many times grace_s, or this master did, or it has ended."""
+        """Whether the server's process, or this master's term, began within `graces` times grace_s; also if that process has ended."""
         server = self._servers.get(uuid)
         if server is None or server.state != ALIVE:
             return True

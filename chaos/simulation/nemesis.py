@@ -200,7 +200,7 @@ class Nemesis(Restores):
                 await asyncio.sleep(fault.for_s)
 
     async def _blackout(self, fault: Fault) -> None:
-        """Every second one spares the masters and the journal. The hosts start again one after another."""
+        """Half of them spare the masters and the journal. The hosts start again one after another."""
         self.effects[fault.kind] += 1
         chance = self.cluster.loop.derive("blackout", fault.at_s)
         hosts = list(chance.choice((self.deployment.hosts, self.deployment.all_hosts)))

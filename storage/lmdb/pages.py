@@ -73,7 +73,8 @@ def keep_small_allocations() -> None:
 @contextmanager
 def lists_from_the_system() -> Iterator[None]:
     """While LMDB opens an environment, allocate its lists of pages from the system. It hardly uses them, so they take no memory; in
-    the heap, where freed pieces were, they take 0.7 MB. Another thread that opens one meanwhile may end this: its own do."""
+    the heap, where freed pieces were, they take 0.7 MB. If two threads open environments at once, the first that is done ends this for
+    both, which costs memory and nothing else."""
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(M_MMAP_THRESHOLD, LISTS_BYTES)
     try:

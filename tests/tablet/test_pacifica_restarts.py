@@ -10,6 +10,7 @@ import pytest
 
 from ebla.actors.errors import OutcomeUnknown
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
+from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.network import SimulatedNetwork
 from tests.tablet.appointing import LIMITS, MASTER, PacificaGroup, pacifica
 from tests.tablet.copies import until
@@ -116,17 +117,22 @@ async def test_a_hand_over_does_not_make_the_next_process_of_the_successor_the_p
     core, now, ballot = group.core(A), group.server(A).world.now(), group.stored.index
     group.server(A).rounds.step(group.replica(A), core.step_down, now, group.uuid(C))
     await until(group, lambda: not group.replica(A).leads, "A has stepped down")
+    await grant_late(group, copy, ballot)
+    group.crash(A, B)
+    group.leader_hint = None
+    for host in (A, B):
+        group.cluster.launch(address(host), group.make(host))
+    await require_everything(group)
+
+
+async def grant_late(group: PacificaGroup, copy: DurableState, ballot: int) -> None:
+    """C returns on the copy and gets a lease; then the master gets the request, and grants it in the ballot after this one."""
     await end(group, C, copy=copy)
     group.cluster.launch(address(C), group.make(C))
     await until(group, lambda: group.alive(C) and leased(group, C), "C has a lease")
     group.heal()
     while group.stored.index == ballot:
         await group.sleep(0.0001)
-    group.crash(A, B)
-    group.leader_hint = None
-    for host in (A, B):
-        group.cluster.launch(address(host), group.make(host))
-    await require_everything(group)
 
 
 def leased(group: PacificaGroup, host: str) -> bool:
@@ -157,12 +163,7 @@ async def test_a_primary_with_a_late_disk_leads_on_if_its_only_successor_returns
     server, core, ballot = group.server(A), group.core(A), group.stored.index
     server.rounds.step(group.replica(A), hand_over_late, core, group.uuid(C), server.world.now())
     await until(group, lambda: not group.replica(A).leads, "A has stepped down")
-    await end(group, C, copy=copy)
-    group.cluster.launch(address(C), group.make(C))
-    await until(group, lambda: group.alive(C) and leased(group, C), "C has a lease")
-    group.heal()
-    while group.stored.index == ballot:
-        await group.sleep(0.0001)
+    await grant_late(group, copy, ballot)
     if ends:
         group.crash(A)
         group.cluster.launch(address(A), group.make(A))

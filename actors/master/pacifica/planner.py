@@ -400,7 +400,7 @@ class Planner:
         return made
 
     def _held_by_all(self, tablet: str, known: Configuration) -> Configuration:
-        """With the ballot that all voters held by a primary's report, if that one is newer."""
+        """The configuration with the newest ballot that all voters held: the catalog's, or that of a primary's report."""
         return replace(known, settled=max(known.settled, self._settled.get(tablet, 0)))
 
     def _waits(self, now: float, tablet: str, known: Configuration, chosen: str) -> bool:
