@@ -195,6 +195,8 @@ class _Run:
         refused = [row.error for row in self._rows if row.error is not None]
         if refused:
             raise _among_others(msgspec.msgpack.decode(bytes(refused[0]), type=ErrorFrame))
+        # Spark counts the tasks that have ended a moment after it gives their results.
+        self._done = self._tasks = max(self._tasks, len(self._rows))
         show(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
         return self._rows
 
