@@ -100,7 +100,7 @@ class Shown(NamedTuple):
 class _Watched:
     """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
     `begun_at`: the receipt of the first beacon of this incarnation. `restarts`: how many restarts in a row came
-    within stable_s of the one before. `again`: this incarnation was met after another one, in this term."""
+    within stable_s of the one before."""
 
     state: str
     instance: ServerInstance | None
@@ -109,7 +109,6 @@ class _Watched:
     lease: int = 0
     restarts: int = 0
     end: str = ""
-    again: bool = False
 
 
 class Detector:
@@ -125,7 +124,7 @@ class Detector:
         allowed: Callable[[str], bool] = lambda uuid: True,
         restarts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._limits = limits
+        self.limits = limits
         self._servers = {
             uuid: _Watched(ALIVE, instance, now, now, restarts=restarts.get(uuid, 0))
             for uuid, instance in servers
@@ -147,9 +146,9 @@ class Detector:
             return EARLIER
         if server.state == ENDING:
             return DECIDED
-        if server.restarts >= self._limits.restarts_max and now - server.begun_at < self._limits.stable_s:
+        if server.restarts >= self.limits.restarts_max and now - server.begun_at < self.limits.stable_s:
             return UNSTABLE
-        if now - server.begun_at >= self._limits.stable_s:
+        if now - server.begun_at >= self.limits.stable_s:
             server.restarts = 0
         server.state, server.heard_at = ALIVE, now
         server.lease = max(server.lease, lease)
@@ -166,19 +165,16 @@ class Detector:
             return True
         if known is not None and shown.seqno <= known.seqno:
             return False
-        quick = (
-            known is not None and now - server.begun_at < self._limits.stable_s and raised <= RAISED_BY + 1
-        )
+        quick = known is not None and now - server.begun_at < self.limits.stable_s and raised <= RAISED_BY + 1
         server.restarts = server.restarts + 1 if quick else 0
         server.instance, server.begun_at, server.heard_at, server.lease = shown, now, now, 0
         server.state, server.end = ENDING, server.end or (RESTARTED if known else NEW)
-        server.again = known is not None
         return True
 
     def decide(self, now: float) -> list[End]:
         """The servers that are ending: those decided now, and those whose edit is not durable yet."""
         for server in self._servers.values():
-            if server.state == ALIVE and now - server.heard_at >= self._limits.grace_s:
+            if server.state == ALIVE and now - server.heard_at >= self.limits.grace_s:
                 server.state, server.end = ENDING, SILENT
         ending = ((uuid, each) for uuid, each in self._servers.items() if each.state == ENDING)
         return [End(uuid, server.end, server.instance, server.restarts) for uuid, server in ending]
@@ -209,7 +205,7 @@ class Detector:
         if server is None:
             return None
         age_s = now - server.heard_at
-        left_s = max(0.0, self._limits.grace_s - age_s) if server.state == ALIVE else 0.0
+        left_s = max(0.0, self.limits.grace_s - age_s) if server.state == ALIVE else 0.0
         if not server.lease:
             return Shown(UNKNOWN if server.state == ALIVE else server.state, 0, None, left_s)
         return Shown(server.state, server.lease, age_s, left_s)
@@ -219,22 +215,24 @@ class Detector:
         server = self._servers.get(uuid)
         return server is not None and server.state == ENDED
 
-    def counts_as_alive(self, uuid: str) -> bool:
-        """Whether no process of the server has ended, as far as this master knows; it may not have heard of the server yet."""
+    def process(self, uuid: str) -> str | None:
+        """The start of the server's process, "" if none was met in this term or a former one; None if the process has ended."""
         server = self._servers.get(uuid)
-        return server is None or server.state == ALIVE
+        if server is None or server.state == ALIVE:
+            return _start(server.instance) if server is not None else ""
+        return None
 
-    def has_restarted(self, uuid: str) -> bool:
-        """Whether the server's process began in this master's term, after another one."""
+    def was_heard(self, now: float, uuid: str) -> bool:
+        """Whether a process of the server has sent a beacon within grace_s. A new master counts from its beginning."""
         server = self._servers.get(uuid)
-        return server is not None and server.again
+        return server is not None and now - server.heard_at < self.limits.grace_s
 
     def is_new(self, now: float, uuid: str, graces: float = 1.0) -> bool:
         """Whether the server's process, or this master's term, began within `graces` times grace_s; also if that process has ended."""
         server = self._servers.get(uuid)
         if server is None or server.state != ALIVE:
             return True
-        return now - server.begun_at < graces * self._limits.grace_s
+        return now - server.begun_at < graces * self.limits.grace_s
 
     def states(self) -> Counter[str]:
         """The number of servers by state, for operators."""
@@ -248,7 +246,7 @@ class Detector:
         if any(server.state == ENDING for server in self._servers.values()):
             return now
         heard = [server.heard_at for server in self._servers.values() if server.state == ALIVE]
-        return max(now, min(heard, default=float("inf")) + self._limits.grace_s)
+        return max(now, min(heard, default=float("inf")) + self.limits.grace_s)
 
 
 def _start(instance: ServerInstance | None) -> str:

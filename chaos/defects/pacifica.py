@@ -23,12 +23,13 @@ from ebla.actors.messages.appointments import Appointed, Appointments
 from ebla.actors.messages.stream import AppendReply
 from ebla.actors.replication import appointments
 from ebla.actors.replication.configuration import Configuration, Peer
-from ebla.actors.tablet.engine.core import Pending
+from ebla.actors.tablet.engine.core import Pending, Sent
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.pacifica import core
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.actors.tablet.pacifica.leasing import Leasing
 from ebla.actors.tablet.pacifica.primary import Primary
+from ebla.actors.tablet.stream.peers import Transfer
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.chaos.plans import Fault
 
@@ -322,12 +323,13 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
 
 
 @defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", faults=ASKED_AND_NOT_ANSWERED)
-def asks_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
+def asks_before_stepping_down(
+    self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
+) -> None:
     """A primary asks the master for its successor while it still serves reads."""
-    if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):
-        assert lead.transfer is not None
-        successor, lead.transfer = lead.transfer.successor, None
-        self._ask(appointments.appointed(self.configuration, successor))
+    if self.asked is None and answer.success and answer.match == self.last_index:
+        lead.transfer, self.successor_start = None, sent.start
+        self._ask(appointments.appointed(self.configuration, transfer.successor))
 
 
 @defect("pacifica-leases", 20, Leasing, "_report_waiting", faults=APART_FROM_ITS_GROUP)

@@ -195,16 +195,12 @@ def test_a_source_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path) -> 
         assert caught.value.source == str(path)
 
 
-def test_a_feed_writes_every_row_and_the_table_is_verified_equal(
-    stage: Stage, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted = _Run._stages
-    monkeypatch.setattr(_Run, "_stages", lambda run: (0, counted(run)[1]))  # Spark counts ended tasks late
+def test_a_fed_table_is_verified_equal(stage: Stage, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Run, "_stages", lambda run: (0, 0))  # Spark counts tasks a moment late
     seen: list[FeedProgress] = []
     report = feed(stage.session, stage.source, table, on_progress=seen.append)
     assert (report.rows, report.rejected, report.retries) == (ROWS, 0, 0)
-    assert seen[-1].rows == ROWS
-    assert seen[-1].tasks_done == seen[-1].tasks == report.partitions
+    assert (seen[-1].rows, seen[-1].tasks_done, seen[-1].tasks) == (ROWS, report.partitions, report.partitions)
     checked = verify(stage.session, stage.source, table)
     assert (checked.ok, checked.source_rows, checked.table_rows, checked.duplicates) == (True, ROWS, ROWS, 0)
     assert len(checked.tablets) == TABLETS

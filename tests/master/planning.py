@@ -47,15 +47,15 @@ class Deployment:
             self.holds(uuid)
         return [self.detector.beacon(self.now, self.instance(uuid), lease) for uuid in uuids]
 
-    def holds(self, uuid: str) -> None:
+    def holds(self, uuid: str, *, verified: bool = False) -> None:
         """The server reports that its secondaries run."""
         known = {tablet: self.stored(tablet) for tablet in self.tablets}
         replicas = [
-            shown(tablet, made, made.index, "secondary")
+            shown(tablet, made, made.index, "secondary", verified=verified)
             for tablet, made in known.items()
             if made.primary != uuid
         ]
-        self.planner.take(self.instance(uuid), report(*replicas))
+        self.planner.take(self.now, self.instance(uuid), report(*replicas))
 
     def restart(self, uuid: str) -> None:
         self.starts[uuid] += 1
@@ -101,16 +101,21 @@ class Deployment:
         self.planner.declined(self.tablets[0], stamp, ballot or self.stored().index)
 
     def asks(self, uuid: str, *configurations: Configuration) -> ConfigurationsRequest:
+        """The request of a primary, made now: the present process of each successor holds everything."""
         named = zip(self.tablets, configurations, strict=False)
-        return ConfigurationsRequest(self.instance(uuid), tuple(Requested(*each) for each in named))
+        requested = (Requested(*each, self.instance(each[1].primary or uuid).start) for each in named)
+        return ConfigurationsRequest(self.instance(uuid), tuple(requested))
 
     def reports(self, uuid: str, ballot: int, role: str = "inactive", **changes: object) -> None:
         known = self.stored()
         replica = shown(self.tablets[0], known, ballot, role, **changes)
-        self.planner.take(self.instance(uuid), report(replica))
+        self.planner.take(self.now, self.instance(uuid), report(replica))
 
 
-def shown(tablet: str, known: Configuration, ballot: int, role: str, **changes: object) -> ReplicaReport:
-    view = PacificaView(role, ballot, known.primary if role != "inactive" else None, 1, 1)
+def shown(
+    tablet: str, known: Configuration, ballot: int, role: str, *, verified: bool = False, **changes: object
+) -> ReplicaReport:
+    leader = known.primary if role != "inactive" else None
+    view = PacificaView(role, ballot, leader, 1, 1, verified=verified)
     values = {"state": "running", "configuration": known, **changes}
     return ReplicaReport(tablet=tablet, view=view, **values)

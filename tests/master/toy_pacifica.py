@@ -161,12 +161,17 @@ class ToyPacificaServer(ToyTabletServer):
 
     async def ask(self, *asked: tuple[str, Configuration]) -> Appointments:
         """Request configurations from the master, once, and follow the answer."""
-        request = ConfigurationsRequest(self.instance, tuple(Requested(*each) for each in asked))
+        requested = tuple(Requested(*each, self._start_of(each[1].primary)) for each in asked)
+        request = ConfigurationsRequest(self.instance, requested)
         answer = await self.world.network.call(
             MASTER, "request_configurations", request, Appointments, LIMITS.lease_s
         )
         self.follow(answer)
         return answer
+
+    def _start_of(self, uuid: str | None) -> str:
+        other = self.raft.servers.get(uuid or "")
+        return other.instance.start if other is not None else ""
 
     @rpc
     async def change_members(self, request: m.ChangeMembersRequest) -> m.MembersReply:
@@ -200,10 +205,11 @@ class ToyPacificaServer(ToyTabletServer):
         entered = configuration.index == ballot and (leads or configuration.primary != self.uuid)
         role = "primary" if leads else "secondary" if entered else "inactive"
         shown = ballot if self.script.reported_ballot is None else self.script.reported_ballot
+        leader = configuration.primary if entered else None
         return m.ReplicaReport(
             tablet=tablet,
             state=replica.state,
-            view=PacificaView(role, shown, configuration.primary if entered else None, 1, 1),
+            view=PacificaView(role, shown, leader, 1, 1, verified=configuration.index == ballot),
             configuration=configuration,
             schema_version=replica.version,
             rows_bytes=100,

@@ -205,7 +205,10 @@ class PacificaFaults(RandomFaults[Group]):
         )
         if well and old and len(voters) >= 3 and group.master.stored.min_members >= 2:
             node = self.random.choice(old)
-            self.return_on(node, backups[node])
+            if self.random.random() < 0.3:
+                self.hand_over_to(node, backups[node])
+            else:
+                self.return_on(node, backups[node])
         network.loss, network.twice, network.jitter_s = kept
 
     def return_on(self, node: Node, backup: Disk) -> None:
@@ -227,6 +230,41 @@ class PacificaFaults(RandomFaults[Group]):
         group.run(self.random.uniform(0.5, 6.0))
         if node.restored:
             node.lose_disk()
+
+    def hand_over_to(self, node: Node, backup: Disk) -> None:
+        """The primary steps down for this voter, and does not reach the master. The voter starts with the copy, and perhaps another master
+        begins; then the master gets the request. The others restart."""
+        group, master = self.group, self.group.master
+        others = [each for each in self.voters() if each is not node]
+        for leader in group.leaders():
+            if leader is node:
+                return
+            group.cut(leader.name, "master")
+            leader.running().step_down(leader.clock(), node.name)
+            leader.absorb()
+        if not group.run(1.0, until=lambda: any(each.running().awaits_successor for each in others)):
+            return
+        node.restore(backup, recent=True)
+        super().start(node)
+        if self.random.random() < 0.5:
+            self.start_master()
+        group.run(1.0, until=lambda: self.has_lease(node))
+        group.heal()
+        ballot = master.stored.index
+        group.run(1.0, until=lambda: master.stored.index > ballot)
+        for each in others:
+            each.crash(commits_kept=99)
+        group.run(self.random.choice([0.0, 0.3]))
+        for each in others:
+            super().start(each)
+        group.run(self.random.uniform(0.5, 6.0))
+        if node.restored:
+            node.lose_disk()
+
+    def has_lease(self, node: Node) -> bool:
+        detector = self.group.master.detector
+        stamp = detector.lease(node.name) if detector is not None else None
+        return stamp is not None and stamp.start == node.process
 
     def end_the_next_primary(self, node: Node) -> None:
         """The next primary ends as soon as the copy counts as verified, before it has sent what the copy lacks. It returns later."""

@@ -141,19 +141,25 @@ class Master:
         if self.detector is not None and self.stored.primary is not None:
             self._edit(appointed(replace(self.stored, min_members=least), self.stored.primary))
 
-    def asked(self, sender: str, asked: Configuration) -> None:
+    def asked(self, sender: str, asked: Configuration, successor_start: str) -> None:
         if self.detector is None or self._editing:
             return  # the sender asks again
         granted = grant(self.stored, asked, sender)
         if granted is None:
             self._order(sender)
         else:
+            if asked.primary != sender and not self._is_process(self.detector, asked, successor_start):
+                granted = replace(appointed(self.stored, sender), settled=asked.settled)
 
             def durable() -> None:
                 self.settled = max(self.settled, asked.settled)
                 self._order(sender)
 
             self._edit(granted, durable)
+
+    def _is_process(self, detector: Detector, asked: Configuration, start: str) -> bool:
+        """Whether the successor has the process for which the primary has stepped down."""
+        return detector.process(asked.primary or "") == start
 
     def force(self, name: str) -> bool:
         """Give up every member but `name`, as an operator does. Returns whether it is possible: every voter has ended, and the

@@ -90,6 +90,11 @@ MISTAKES: dict[str, Mistake] = {
         "_is_over",
         lambda self, detector: False,
     ),
+    "the next process of a successor leads in its place": (
+        group_module.Master,
+        "_is_process",
+        lambda self, detector, asked, start: True,
+    ),
     "an order leaves while another primary is being appointed": (
         group_module.Master,
         "_may_order",

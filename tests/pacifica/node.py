@@ -68,7 +68,7 @@ class Node(node.Node[PacificaCore]):
 
     @property
     def instance(self) -> ServerInstance:
-        return ServerInstance(self.name, self.incarnation + 1, f"start {self.incarnation}")
+        return ServerInstance(self.name, self.incarnation + 1, self.process)
 
     def lose_disk(self) -> None:
         """Crash, and start with an empty replica; the record of its ballot is kept elsewhere."""
@@ -136,8 +136,11 @@ class Node(node.Node[PacificaCore]):
         """Repeat a request until the core has another configuration."""
         if incarnation != self.incarnation or self._asking is not asked:
             return
+        successor_start = self.running().successor_start
         for delay in self.group.network.delays(self.name, "master"):
-            self.group.after(delay, "network", lambda: self.group.master.asked(self.name, asked))
+            self.group.after(
+                delay, "network", lambda: self.group.master.asked(self.name, asked, successor_start)
+            )
         self.group.after(ASK_AGAIN_S, "timer", lambda: self._ask(asked, incarnation))
 
     def order(self, configuration: Configuration, start: str, lease: int) -> None:

@@ -10,6 +10,7 @@ from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.actors.tablet.pacifica.state import INACTIVE, PRIMARY
+from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.logs.entries import WRITE
 from tests.pacifica.test_pacifica_core import FIRST, LIMITS, leased, plans, primary, renew
 
@@ -56,6 +57,27 @@ def test_a_pause_is_no_delay_of_the_disk_and_messages_that_wait_for_the_disk_are
             for peer, plan in plans(made).items():
                 made.replied(now, peer, Sent(now, plan), AppendReply(1, True, plan.covers, 0, plan.covers, 1))
         assert made.standing == stands, pause_s
+
+
+def test_a_primary_hands_over_to_the_process_that_shows_in_its_answer_that_it_has_everything() -> None:
+    """The former process of the successor holds more than the next one has shown."""
+    made = primary(leased())
+    index, _ = made.propose(0.1, WRITE, 1)
+    for peer, plan in plans(made).items():
+        made.replied(0.1, peer, Sent(0.1, plan, f"first of {peer}"), agrees(plan, index))
+    made.step_down(0.2, "b")
+    made.tick(0.2)
+    sent = plans(made)
+    made.replied(0.2, "b", Sent(0.15, sent["b"], "first of b"), agrees(sent["b"], index))
+    assert made.handing_over, "the message left before the hand-over began"
+    made.replied(0.3, "b", Sent(0.25, sent["b"], "second of b"), agrees(sent["b"], index - 1))
+    assert made.handing_over, "this process has not shown that it has the last entry"
+    made.replied(0.3, "b", Sent(0.25, sent["b"], "second of b"), agrees(sent["b"], index))
+    assert made.asked is not None and (made.asked.primary, made.successor_start) == ("b", "second of b")
+
+
+def agrees(plan: AppendPlan, match: int) -> AppendReply:
+    return AppendReply(1, True, match, 0, match, 1)
 
 
 def test_a_hand_over_ends_when_its_successor_loses_its_vote() -> None:

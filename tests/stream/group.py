@@ -134,8 +134,9 @@ class Group(ABC, Generic[N]):
         def respond(answer: Answer) -> None:
             if self.trace:
                 self.trace(target, source, answer)
+            process = node.process
             for delay in self.network.delays(target, source):
-                self.after(delay, "network", lambda: call.finish(answer))
+                self.after(delay, "network", lambda: call.finish(answer, process=process))
 
         def arrive() -> None:
             if not node.alive:

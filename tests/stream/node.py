@@ -67,8 +67,13 @@ class Call:
         self.open = True
 
     def finish(
-        self, answer: Answer | None, delivered: bool | None = None, refusal: str | None = None
+        self,
+        answer: Answer | None,
+        delivered: bool | None = None,
+        refusal: str | None = None,
+        process: str = "",
     ) -> None:
+        """`process`: that of the peer, which gave the answer."""
         if not self.open:
             return
         self.open = False
@@ -76,7 +81,7 @@ class Call:
 
         def deliver(core: GroupCore) -> None:
             if answer is not None:
-                core.replied(node.clock(), self.peer, self.sent, answer)
+                core.replied(node.clock(), self.peer, self.sent._replace(start=process), answer)
             else:
                 core.failed(node.clock(), self.peer, self.sent, delivered, refusal)
 
@@ -159,6 +164,10 @@ class Node(ABC, Generic[Core]):
         self.paused = False
         while self._inbox and not self.paused:
             self._inbox.popleft()()
+
+    @property
+    def process(self) -> str:
+        return f"start {self.incarnation}"
 
     def clock(self) -> float:
         return self.origin + self.group.now * self.rate

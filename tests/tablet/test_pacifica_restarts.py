@@ -102,10 +102,11 @@ async def test_a_message_that_waits_while_its_receiver_restarts_is_not_for_the_n
     assert group.core(C).last_index >= committed
 
 
+@pytest.mark.parametrize("meanwhile", ["nothing", "another master begins", "the primary is suspended"])
 @pytest.mark.parametrize("least", [2, 3])
 @pacifica()
 async def test_a_hand_over_does_not_make_the_next_process_of_the_successor_the_primary(
-    group: PacificaGroup, least: int
+    group: PacificaGroup, least: int, meanwhile: str
 ) -> None:
     """The request is late. Meanwhile the successor returns on a copy; the others restart when the request is granted."""
     await write(group, *EARLIER)
@@ -117,19 +118,31 @@ async def test_a_hand_over_does_not_make_the_next_process_of_the_successor_the_p
     core, now, ballot = group.core(A), group.server(A).world.now(), group.stored.index
     group.server(A).rounds.step(group.replica(A), core.step_down, now, group.uuid(C))
     await until(group, lambda: not group.replica(A).leads, "A has stepped down")
-    await grant_late(group, copy, ballot)
+    if meanwhile == "the primary is suspended":
+        group.detector.allowed = lambda uuid: uuid != group.uuid(A)
+    await return_with_lease(group, copy)
+    if meanwhile == "another master begins":
+        group.stop_master()
+        await group.start_master()
+        await until(group, lambda: leased(group, C), "C has a lease of the new master")
+    await granted(group, ballot)
     group.crash(A, B)
     group.leader_hint = None
+    group.detector.allowed = lambda uuid: True
     for host in (A, B):
         group.cluster.launch(address(host), group.make(host))
     await require_everything(group)
 
 
-async def grant_late(group: PacificaGroup, copy: DurableState, ballot: int) -> None:
-    """C returns on the copy and gets a lease; then the master gets the request, and grants it in the ballot after this one."""
+async def return_with_lease(group: PacificaGroup, copy: DurableState) -> None:
+    """C returns on the copy and gets a lease."""
     await end(group, C, copy=copy)
     group.cluster.launch(address(C), group.make(C))
     await until(group, lambda: group.alive(C) and leased(group, C), "C has a lease")
+
+
+async def granted(group: PacificaGroup, ballot: int) -> None:
+    """The master gets the request, and makes another ballot than this one."""
     group.heal()
     while group.stored.index == ballot:
         await group.sleep(0.0001)
@@ -144,11 +157,12 @@ def leased(group: PacificaGroup, host: str) -> bool:
 
 @pytest.mark.parametrize("least", [1, 2])
 @pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("suspended", [False, True])
 @pacifica()
 async def test_a_primary_with_a_late_disk_leads_on_if_its_only_successor_returns_on_a_copy(
-    group: PacificaGroup, least: int, ends: bool
+    group: PacificaGroup, least: int, suspended: bool, ends: bool
 ) -> None:
-    """B is dead. A asks to lead no more, and to have no vote, so C alone would be left."""
+    """B is dead. A asks to lead no more, and to have no vote, so C alone would be left. A may be suspended for a moment."""
     await write(group, *EARLIER)
     await alter_minimum(group, least)
     await group.sleep(LIMITS.stable_s)
@@ -163,7 +177,13 @@ async def test_a_primary_with_a_late_disk_leads_on_if_its_only_successor_returns
     server, core, ballot = group.server(A), group.core(A), group.stored.index
     server.rounds.step(group.replica(A), hand_over_late, core, group.uuid(C), server.world.now())
     await until(group, lambda: not group.replica(A).leads, "A has stepped down")
-    await grant_late(group, copy, ballot)
+    await return_with_lease(group, copy)
+    if suspended:
+        group.detector.allowed = lambda uuid: uuid != group.uuid(A)
+        group.heal()
+        await group.sleep(LIMITS.beacon_s)
+        group.detector.allowed = lambda uuid: True
+    await granted(group, ballot)
     if ends:
         group.crash(A)
         group.cluster.launch(address(A), group.make(A))

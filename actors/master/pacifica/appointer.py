@@ -159,7 +159,7 @@ class Appointer:
 
     def take(self, instance: ServerInstance, report: TabletReport) -> None:
         """Take a report of a server's present incarnation, after its edits are in the catalog."""
-        if self.planner.take(instance, report) or not report.incremental:
+        if self.planner.take(self._world.now(), instance, report) or not report.incremental:
             self._wake.set()
 
     def assigned(self, tablets: Sequence[str]) -> None:

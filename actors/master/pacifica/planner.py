@@ -49,12 +49,14 @@ log = logging.getLogger(__name__)
 
 class Reported(NamedTuple):
     """The replica of a tablet's primary, as reported by the incarnation `start` of its server: it runs in `ballot` and does not
-    lead, or (`declined`) it will never lead in `ballot`, nor in an earlier one. A replica that does not run shows ballot 0."""
+    lead, or (`declined`) it will never lead in `ballot`, nor in an earlier one. A replica that does not run shows ballot 0. Until
+    `asks_until` its request for a successor is on the way: another ballot would undo the hand-over."""
 
     uuid: str
     start: str
     ballot: int
     declined: bool = False
+    asks_until: float = -inf
 
 
 class Plan(NamedTuple):
@@ -106,7 +108,7 @@ class Planner:
             self.unled.pop(tablet, None)
             self._reported.pop(tablet, None)
 
-    def take(self, instance: ServerInstance, report: TabletReport) -> bool:
+    def take(self, now: float, instance: ServerInstance, report: TabletReport) -> bool:
         """Take a report of the present incarnation of a server. Return whether a primary in it does not lead."""
         self.doubts.take(instance, report)
         noted = False
@@ -116,7 +118,7 @@ class Planner:
             if known is not None:
                 self.voters.shown(instance, replica)
                 if known.primary == instance.uuid:
-                    noted |= self._take(tablet, known, instance, replica)
+                    noted |= self._take(now, tablet, known, instance, replica)
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in present]
         else:
@@ -142,7 +144,7 @@ class Planner:
         return noted
 
     def _take(
-        self, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
+        self, now: float, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
     ) -> bool:
         well = runs(replica)
         if well and replica.leads and replica.term == known.index:
@@ -150,9 +152,13 @@ class Planner:
             if replica.commit_index:  # before that it shows the configuration of its creation
                 self._settled[tablet] = replica.configuration.index
             return False
-        if well and replica.asks and replica.term == known.index:
-            return False  # another ballot would undo the hand-over: its request is on the way
-        self._note(tablet, Reported(instance.uuid, instance.start, replica.term if well else 0))
+        made = Reported(instance.uuid, instance.start, replica.term if well else 0)
+        if well and replica.asks:
+            made = made._replace(asks_until=now + self._detector.limits.grace_s)
+            before = self._reported.get(tablet, made)
+            if before._replace(asks_until=made.asks_until) == made:
+                made = before  # a repeated report prolongs nothing
+        self._note(tablet, made)
         return True
 
     def declined(self, tablet: str, stamp: Stamp, ballot: int) -> None:
@@ -249,7 +255,8 @@ class Planner:
             plan.configurations[tablet] = present
 
     def _grant(self, plan: Plan, ranks: Ranks, request: ConfigurationsRequest) -> None:
-        for tablet, asked in ((each.tablet, each.configuration) for each in request.requested):
+        for each in request.requested:
+            tablet, asked = each.tablet, each.configuration
             known = self.stored(tablet)
             if known is None or tablet in plan.configurations or tablet in self.doubts:
                 continue  # the answer is what the catalog has then; no answer about a tablet in doubt
@@ -258,34 +265,12 @@ class Planner:
             except InvalidArgument as error:
                 log.error("tablet %s stays as it is: %s", tablet, error)
                 continue
+            made = None
             if granted is not None:
-                plan.configurations[tablet] = self._with_able_primary(ranks, tablet, known, granted)
-
-    def _with_able_primary(
-        self, ranks: Ranks, tablet: str, known: Configuration, granted: Configuration
-    ) -> Configuration:
-        """What a primary gets that has stepped down for another voter. If that one cannot lead, another voter does; if none can, the
-        former primary stays: it follows any later ballot. Of the successor it knows more than the master: a report may not have
-        come yet."""
-        made, chosen = granted, granted.primary
-        assert chosen is not None and known.primary is not None, (known, granted)
-        if chosen != known.primary and not self.voters.could_lead(tablet, chosen):
-            before = [peer.uuid for peer in known.voters()]
-            able = [
-                peer.uuid
-                for peer in granted.voters()
-                if peer.uuid in before
-                and self.voters.may_lead(tablet, peer.uuid, granted.settled)
-                and self.voters.could_lead(tablet, peer.uuid)
-            ]
-            if able:
-                made = replace(
-                    granted, primary=min(able, key=lambda uuid: self.voters.rank(ranks, tablet, uuid))
-                )
-            elif self.voters.could_lead(tablet, known.primary):
-                made = replace(appointed(known, known.primary), settled=granted.settled)
-        ranks.moved(known, made)
-        return made
+                made = self.voters.after_request(ranks, tablet, known, granted, each.successor_start)
+            if made is not None:
+                ranks.moved(known, made)
+                plan.configurations[tablet] = made
 
     def _without_lead(self, ranks: Ranks, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration after that of a tablet whose primary does not lead; None if an order, or time, is enough."""
@@ -299,7 +284,7 @@ class Planner:
             # Its present process may have reported before it was the primary's, and has no reason to report again.
             if self.voters.runs(tablet, known.primary) is None:
                 return None
-        elif reported is None or reported.ballot < known.index:
+        elif reported is None or reported.ballot < known.index or ranks.now < reported.asks_until:
             return None
         known = self._held_by_all(tablet, known)
         primary = self._again(tablet, known)

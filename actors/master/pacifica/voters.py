@@ -1,7 +1,8 @@
 """What servers have reported of their replicas of PacificA tablets, in this term, and which voter leads next. Await-free.
 
 A report counts only in the process that sent it, which must be the one that has the server's lease. Any voter that holds what all
-voters held may lead. Those that are less doubtful come first, then those whose servers lead fewer tablets.
+voters held may lead. Those that are less doubtful come first, then those whose servers lead fewer tablets. A primary that has stepped
+down names the process that follows it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ebla.actors.detector.detector import Detector
 from ebla.actors.master.pacifica.doubts import runs
 from ebla.actors.messages import ReplicaReport, ServerInstance
+from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import RUNNING
 
@@ -116,15 +120,43 @@ class Voters:
         return able and self._detector.allowed(uuid)
 
     def could_lead(self, tablet: str, uuid: str) -> bool:
-        """Whether the server counts as alive, may have leases, and has not shown that its replica is not whole. A process that began
-        after another one must be verified: it may not be the one that a primary knows."""
-        able = self._detector.allowed(uuid) and self._detector.counts_as_alive(uuid)
-        known = not self._detector.has_restarted(uuid) or self._verified(tablet, uuid)
-        return able and known and self.is_whole(tablet, uuid) is not False
+        """Whether the server may have leases, and has not shown that its replica is not whole."""
+        return self._detector.allowed(uuid) and self.is_whole(tablet, uuid) is not False
 
-    def _verified(self, tablet: str, uuid: str) -> bool:
+    def verified(self, tablet: str, uuid: str) -> bool:
         held = self._present(tablet, uuid)
         return held is not None and held.verified
+
+    def after_request(
+        self, ranks: Ranks, tablet: str, known: Configuration, granted: Configuration, start: str
+    ) -> Configuration | None:
+        """What a primary gets that has stepped down for the process `start` of another voter; None: nothing yet, and it asks again. That
+        process holds everything, and a report of it may not have come yet. The next one of its server may run on an older copy.
+        Instead of it a voter that is verified leads, or the former primary: it follows any later ballot. If that one may not lead, its
+        lease ends soon, or it declines."""
+        chosen, former = granted.primary, known.primary
+        assert chosen is not None and former is not None, (known, granted)
+        if chosen == former:
+            return granted
+        process = self._detector.process(chosen)
+        if process == "":
+            return None
+        if process == start and self.could_lead(tablet, chosen):
+            return granted
+        voters = [peer.uuid for peer in known.voters()]
+        able = [
+            peer.uuid
+            for peer in granted.voters()
+            if peer.uuid in voters
+            and self.may_lead(tablet, peer.uuid, granted.settled)
+            and self.verified(tablet, peer.uuid)
+        ]
+        if able:
+            best = min(able, key=lambda uuid: self.rank(ranks, tablet, uuid))
+            return replace(granted, primary=best)
+        if self.could_lead(tablet, former):
+            return replace(appointed(known, former), settled=granted.settled)
+        return None
 
     def rank(self, ranks: Ranks, tablet: str, uuid: str) -> tuple[int, ...]:
         return (*self.doubt(tablet, uuid), ranks.count(uuid))
@@ -139,8 +171,8 @@ class Voters:
     def waits(self, now: float, tablet: str, chosen: str, others: Iterable[str]) -> bool:
         """Whether one of `others` may show soon that it has more than the chosen voter, which is not verified: after a restart of
         everything the first to report is not always the one with everything. A new process waits for the grace at most for those of
-        which nothing is heard, and longer for those with a lease, because a report may be lost and comes again."""
-        if self._verified(tablet, chosen):
+        which nothing is heard, and longer for those that send beacons, because a report may be lost and comes again."""
+        if self.verified(tablet, chosen):
             return False
         begins = self._detector.is_new(now, chosen)
         return any(
@@ -148,4 +180,5 @@ class Voters:
         )
 
     def _will_report(self, now: float, uuid: str) -> bool:
-        return self._detector.lease(uuid) is not None and self._detector.is_new(now, uuid, REPORT_GRACES)
+        """It may restart meanwhile."""
+        return self._detector.was_heard(now, uuid) and self._detector.is_new(now, uuid, REPORT_GRACES)

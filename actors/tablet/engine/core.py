@@ -51,11 +51,12 @@ class Send(msgspec.Struct, frozen=True):
 
 class Sent(NamedTuple):
     """A message that left: when, and the same `request` object as its Send. `at` is read from the
-    clock before the message leaves, never after: a lease counts from it. (It does not matter for a
-    message that failed.)"""
+    clock before the message leaves, never after: a lease counts from it. `start`: the process that answered.
+    (Neither matters for a message that failed.)"""
 
     at: float
     request: Plan | Request
+    start: str = ""
 
 
 class Pending(msgspec.Struct, frozen=True):

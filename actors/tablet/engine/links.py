@@ -139,7 +139,8 @@ class Link:
             if answer is None:
                 self._failed(outgoing, delivered=True, refusal=refusal or DAMAGED)
                 continue
-            self.step(replica, replica.core.replied, now, send.peer, Sent(at, send.request), answer)
+            sent = Sent(at, send.request, reply.source.start)
+            self.step(replica, replica.core.replied, now, send.peer, sent, answer)
 
     def _all_failed(self, messages: list[Outgoing], *, delivered: bool, refusal: str | None = None) -> None:
         for outgoing in messages:

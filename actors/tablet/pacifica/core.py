@@ -252,7 +252,8 @@ class PacificaCore(PacificaState):
         if plan.quiesce and answer.quiescent:
             progress.quiesces(now, plan, self.last_index)
         self._advance_commit()
-        self._continue_transfer(lead)
+        if lead.transfer is not None and peer == lead.transfer.successor:
+            self._continue_transfer(lead, lead.transfer, sent, answer)
         self._consider(lead)
         if self.stance is not AWAKE:
             self._settle()
@@ -313,17 +314,16 @@ class PacificaCore(PacificaState):
         lead.transfer = Transfer(successor, self._now + self.limits.handover_s, late)
         lead.peers[successor].urgent = True  # it has to answer a message that leaves from now on
         self._note(f"hands over to {successor}" + (", because its own disk is late" if late else ""))
-        self._continue_transfer(lead)
 
-    def _continue_transfer(self, lead: Primary) -> None:
-        """Once the successor holds everything, step down, and only then ask for it: nothing here reads from the moment
-        when the master may appoint another."""
-        transfer = lead.transfer
-        if transfer is None or self.asked is not None:
-            return
-        if not lead.successor_ready(since=transfer.deadline - self.limits.handover_s):
+    def _continue_transfer(self, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply) -> None:
+        """Once the successor's answer shows that its process holds everything, step down, and only then ask for this process: nothing
+        here reads from the moment when the master may appoint another. An answer counts if its message left after the beginning:
+        abdication in favour of a dead peer would be an outage."""
+        holds_all = answer.success and answer.match == self.last_index
+        if self.asked is not None or not holds_all or sent.at < transfer.deadline - self.limits.handover_s:
             return
         members = next_members(self.configuration, (), [self.me] if transfer.late else [])
         wanted = appointed(replace(self.configuration, peers=members), transfer.successor)
         self._step_down(f"hands over to {wanted.primary}")
         self._ask(wanted)
+        self.successor_start = sent.start

@@ -26,7 +26,7 @@ from ebla.actors.messages.appointments import (
 )
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.identity import Identity
-from ebla.actors.tablet.engine.replica import RUNNING
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.verbs import Verbs
@@ -129,7 +129,9 @@ class Orders:
         for tablet, (replica, asked) in list(asking.items()):
             if replica.state != RUNNING or replica.core.asked != asked:
                 del asking[tablet]
-        return tuple(Requested(tablet, asked) for tablet, (_, asked) in asking.items())
+        return tuple(
+            Requested(tablet, asked, _successor_start(replica)) for tablet, (replica, asked) in asking.items()
+        )
 
     async def _ask(self, master: str, requested: tuple[Requested, ...]) -> None:
         request = ConfigurationsRequest(self.identity.instance, requested)
@@ -155,6 +157,12 @@ class Orders:
         if trouble != self._troubles.get(master, ""):
             self._troubles[master] = trouble
             log.info("%s and requests for configurations: %s", master, trouble or "answered")
+
+
+def _successor_start(replica: Replica) -> str:
+    core = replica.core
+    assert isinstance(core, PacificaCore), ("only such a core asks", replica.tablet)
+    return core.successor_start
 
 
 def _appoint(core: PacificaCore, now: float, configuration: Configuration, lease: int) -> str:

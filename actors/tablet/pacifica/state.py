@@ -23,7 +23,8 @@ PRIMARY, SECONDARY, LEARNER, INACTIVE = "primary", "secondary", "learner", "inac
 
 class PacificaState(MemberState[BallotRecord, Primary]):
     """`asked`: the configuration of the next ballot that this replica has requested from the master. The request is
-    repeated until a configuration of a later ballot than ours comes, from the master or from its primary."""
+    repeated until a configuration of a later ballot than ours comes, from the master or from its primary. `successor_start`: the
+    process for which this replica has stepped down, and which held everything."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         self.limits = limits
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
+        self.successor_start = ""
         self._older_copy = OlderCopy(hard_state.lacks)
         self._declined: Configuration | None = None  # it would have led by this one, and is an older copy
         # When messages could leave last: they wait for hard states, of other tablets as well.

@@ -14,6 +14,7 @@ from ebla.actors.replication.health import LOST, VOTES_FORGOTTEN
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.stream.peers import Peers
+from ebla.actors.tablet.stream.progress import REPLICATE
 
 
 def majority_least(values: Sequence[float], majority: int) -> float:
@@ -48,6 +49,17 @@ class Leadership(Peers):
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
         super().reconfigure(configuration, now, next_index)
         self._majority = configuration.majority
+
+    def successor_ready(self, since: float) -> bool:
+        """Whether the successor has all entries, and has answered a message that left at `since` or later: abdication in
+        favour of a dead peer would be an outage."""
+        peer = self.peers.get(self.transfer.successor) if self.transfer else None
+        return (
+            peer is not None
+            and peer.state == REPLICATE
+            and peer.match == self._log.last_index
+            and peer.acked_at >= since
+        )
 
     # -- the majority
 

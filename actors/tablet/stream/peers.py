@@ -243,14 +243,3 @@ class Peers:
 
     def may_succeed(self, uuid: str) -> bool:
         return uuid != self.me and uuid in self._voters
-
-    def successor_ready(self, since: float) -> bool:
-        """Whether the successor has all entries, and has answered a message that left at `since` or later: abdication in
-        favour of a dead peer would be an outage."""
-        peer = self.peers.get(self.transfer.successor) if self.transfer else None
-        return (
-            peer is not None
-            and peer.state == REPLICATE
-            and peer.match == self._log.last_index
-            and peer.acked_at >= since
-        )

@@ -1,0 +1,127 @@
+"""What the master makes of a request for a successor. The successor is a process: the next one of its server may run on an older copy."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors.messages import ReplicaReport
+from ebla.actors.messages.appointments import ConfigurationsRequest
+from ebla.actors.messages.pacifica import PacificaView
+from ebla.actors.replication.appointments import appointed
+from tests.master.builders import report
+from tests.master.planning import GRACE_S, Deployment
+
+
+def stepped_down(**changes: object) -> tuple[Deployment, ConfigurationsRequest]:
+    """The primary a has asked for b, which held everything and has restarted since."""
+    deployment = Deployment("abc", primary="a", **changes)
+    deployment.reports("a", 1, "primary")
+    asked = deployment.asks("a", appointed(deployment.stored(), "b"))
+    deployment.restart("b")
+    deployment.commit(deployment.plan())
+    deployment.beacons("b")
+    return deployment, asked
+
+
+def primary_after(deployment: Deployment, *asked: ConfigurationsRequest) -> str | None:
+    plan = deployment.plan(*asked)
+    deployment.commit(plan)
+    made = plan.configurations.get(deployment.tablets[0])
+    return made.primary if made is not None else None
+
+
+@pytest.mark.parametrize("new_master", [False, True])
+@pytest.mark.parametrize(("verified", "chosen"), [("c", "c"), ("bc", "c"), ("", "a")])
+def test_the_next_process_of_a_successor_does_not_lead_in_its_place(
+    verified: str, chosen: str, new_master: bool
+) -> None:
+    """One that has shown since that it has everything would do; `c` is the one that leads nothing."""
+    deployment, asked = stepped_down()
+    if new_master:
+        deployment.take_over()
+        deployment.beacons("abc")
+    for uuid in verified:
+        deployment.holds(uuid, verified=True)
+    deployment.planner._reported.clear()
+    if verified == "bc":
+        deployment.detector.allowed = lambda uuid: uuid != "b"
+    assert primary_after(deployment, asked) == chosen
+
+
+def test_the_process_that_held_everything_leads_before_it_has_reported() -> None:
+    deployment = Deployment("abc", primary="a", created=False)
+    asked = deployment.asks("a", appointed(deployment.stored(), "b"))
+    deployment.take_over()
+    deployment.beacons("a")
+    assert primary_after(deployment, asked) == "b"
+
+
+def test_a_request_for_a_process_of_a_server_that_has_sent_no_beacon_waits_for_the_first_one() -> None:
+    """Its incarnation is not recorded yet: a tablet may be young."""
+    deployment = Deployment("abc", primary="a")
+    deployment.detector.watch(deployment.now, "d", None)
+    assert deployment.detector.process("d") == ""
+    deployment.detector._servers["b"].instance = None
+    asked = deployment.asks("a", appointed(deployment.stored(), "b"))
+    assert primary_after(deployment, asked) is None
+    deployment.beacons("b")
+    deployment.commit(deployment.plan())
+    assert primary_after(deployment, asked) == "b"
+
+
+def test_with_a_suspended_primary_the_next_process_of_a_successor_waits_for_the_end_of_its_lease() -> None:
+    deployment, asked = stepped_down()
+    deployment.detector.allowed = lambda uuid: uuid != "a"
+    for _ in range(4):
+        assert primary_after(deployment, asked) is None
+        deployment.passes(GRACE_S / 4, "bc")
+    assert primary_after(deployment, asked) in ("b", "c")
+
+
+def reports_that_it_asks(deployment: Deployment) -> None:
+    view = PacificaView("inactive", 1, last_index=9, verified=True, asks=True)
+    asking = ReplicaReport(deployment.tablets[0], "running", view, deployment.stored())
+    deployment.planner.take(deployment.now, deployment.instance("a"), report(asking))
+
+
+def test_a_report_that_overtakes_the_request_for_a_successor_does_not_undo_the_hand_over() -> None:
+    deployment = Deployment(primary="a")
+    deployment.reports("a", 1, "primary")
+    reports_that_it_asks(deployment)
+    assert primary_after(deployment) is None
+    assert primary_after(deployment, deployment.asks("a", appointed(deployment.stored(), "b"))) == "b"
+
+
+def test_a_primary_whose_request_for_a_successor_does_not_come_gets_another_ballot_after_the_grace() -> None:
+    """Its reports arrive, and its requests do not."""
+    deployment = Deployment("abc", primary="a")
+    deployment.reports("a", 1, "primary")
+    reports_that_it_asks(deployment)
+    for _ in range(3):
+        assert primary_after(deployment) is None and deployment.planner.orders() == {}
+        deployment.passes(GRACE_S / 3, "abc")
+        reports_that_it_asks(deployment)
+    assert primary_after(deployment) == "a"
+    assert deployment.planner.orders() == {"a": list(deployment.tablets)}
+
+
+def test_the_wait_for_a_voter_goes_on_while_it_restarts() -> None:
+    """Everything has restarted, and b has the only report; c has a lease, and restarts once more."""
+    deployment = Deployment("abc", primary="a")
+    for uuid in "abc":
+        deployment.restart(uuid)
+    deployment.planner.voters.forget(deployment.tablets[0])
+    deployment.commit(deployment.plan())
+    for _ in range(2):
+        deployment.now += GRACE_S / 2 + 0.1
+        for uuid in "bc":
+            deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1)
+        deployment.commit(deployment.plan())
+    deployment.holds("b")
+    assert deployment.stored().index == 1
+    deployment.starts["c"] += 1
+    deployment.detector.beacon(deployment.now, deployment.instance("c"), 1)
+    assert primary_after(deployment) is None, "c has no lease, and comes soon"
+    deployment.holds("c")
+    deployment.detector.beacon(deployment.now, deployment.instance("c"), 1)
+    assert primary_after(deployment) in ("b", "c")
