@@ -59,7 +59,7 @@ from ebla.actors.tablet.serving.peer_verbs import PeerVerbs
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.compactor import Compactor, runs_of
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
-from ebla.actors.tablet.upkeep.reporter import Reporter
+from ebla.actors.tablet.upkeep.reporter import Active, Reporter
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
 from ebla.actors.world import Role, World, new_id, rpc, settle
 from ebla.storage.directories.records import RecordStore
@@ -185,7 +185,8 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
         self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._changed)
         self.recovery = Recovery(self.world, self.options, self.replicas, self.rounds)
-        self.reporters = [self._reporter(master) for master in self.options.masters]
+        active = Active()
+        self.reporters = [self._reporter(master, active) for master in self.options.masters]
 
     def _liveness(self) -> Liveness:
         options = self.options
@@ -214,9 +215,9 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             self._changed,
         )
 
-    def _reporter(self, master: str) -> Reporter:
+    def _reporter(self, master: str, active: Active) -> Reporter:
         held = self.lifecycle.all
-        return Reporter(self.world, self.options, self.identity, held, master, self.load, self.space)
+        return Reporter(self.world, self.options, self.identity, held, master, self.load, self.space, active)
 
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
         known = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)

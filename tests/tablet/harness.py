@@ -73,7 +73,7 @@ class Group:
         await self.create(TABLET)
 
     def make(self, host: str) -> Callable[[Any], TabletServer]:
-        options = TabletServerOptions(masters=("master/0",), host=host, **{**OPTIONS, **self.options})
+        options = TabletServerOptions(**{"masters": ("master/0",), "host": host, **OPTIONS, **self.options})
         return lambda world: TabletServer(world, options)
 
     def server(self, host: str) -> TabletServer:

@@ -2,7 +2,7 @@
 
 Each master has its own map of changes: a report has the changes since the last acknowledged report, and replicas that
 change during a call are sent again. Changes of leadership and state are sent at once. A standby gets only the server's
-identity until it requests more.
+identity until it requests more, and every fourth heartbeat while another master answers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,19 @@ CALL_TIMEOUT_S = 5.0
 FULL_EVERY = 600  # every 600th heartbeat looks at all replicas, in case an event went unnoticed; the others at those with events
 GROWN_BYTES = 1 << 18
 GROWN_SHARE = 8
+STANDBY_RESTS = 4  # heartbeat's times between two heartbeats to a standby
+
+
+@dataclass(eq=False)
+class Active:
+    """The master that has answered a heartbeat last, and when; shared by the reporters of a server."""
+
+    master: str = ""
+    at: float = float("-inf")
+
+    def failed(self, master: str) -> None:
+        if master == self.master:
+            self.at = float("-inf")
 
 
 @dataclass(eq=False)
@@ -48,6 +61,7 @@ class Reporter:
     master: str
     load: Load
     space: Space
+    active: Active
 
     def __post_init__(self) -> None:
         self._register = True
@@ -127,7 +141,8 @@ class Reporter:
                 self._brief = isinstance(error, NotActive)
                 # The master does not answer, or refused; the next heartbeat repeats everything.
                 self.world.faults.reached("tablet.heartbeat.failed")
-                await self.world.clock.sleep(self.options.heartbeat_s)
+                self.active.failed(self.master)
+                await self._rest()
                 continue
             if again:
                 continue
@@ -136,6 +151,13 @@ class Reporter:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    async def _rest(self) -> None:
+        """A standby, or a master that is gone, gets few heartbeats as long as another one answers."""
+        for _ in range(STANDBY_RESTS):
+            await self.world.clock.sleep(self.options.heartbeat_s)
+            if self.world.now() - self.active.at > 2 * self.options.heartbeat_s:
+                return
 
     async def _beat(self) -> bool:
         """Send one heartbeat. Return True if the master needs another at once (registration or full report)."""
@@ -162,6 +184,7 @@ class Reporter:
             self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
         )
         self.identity.heartbeat_answered(reply)
+        self.active.master, self.active.at = self.master, self.world.now()
         if brief:
             self._brief = False
             return True
