@@ -24,8 +24,8 @@ So the catalog has every incarnation that was ever acknowledged, before it was. 
 incarnation proves that the process which may serve has ended: a new master that hears an old beacon first
 would otherwise take the serving process for a later one.
 
-Beacons of an earlier incarnation, of servers that are not allowed, and of servers that restart too often are not
-acknowledged and do not count, in any state: such a server becomes silent.
+Beacons of an earlier incarnation, of servers that are not allowed, of servers that restart too often, and of servers that the master
+cannot call or has no heartbeats of are not acknowledged and do not count, in any state: such a server becomes silent.
 
 The catalog also has how often a server has restarted in a row, so a new master goes on counting. A row of restarts is over once
 the server has run for stable_s in this master's term. It is over, too, once the number that the server shows was raised twice
@@ -46,6 +46,7 @@ from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.incarnations import RAISED_BY
 from ebla.actors.messages import ServerInstance
 
+NEVER = float("-inf")
 ALIVE, ENDING, ENDED, IDLE = "alive", "ending", "ended", "idle"
 # For operators: this master presumes the server alive, and has acknowledged no beacon of it.
 UNKNOWN = "unknown"
@@ -62,6 +63,7 @@ TOO_LONG = (
     "its lease is too long for this master's grace: give all roles the same beacon_lease_s and detector"
 )
 UNSTABLE = "the server restarts too often; it gets a lease once it has run for a while"
+UNREACHABLE = "the master cannot call the server, or gets no heartbeats of it"
 
 # Why a server's replicas are taken away.
 SILENT, RESTARTED = "silent", "restarted"
@@ -99,13 +101,14 @@ class Shown(NamedTuple):
 @dataclass(slots=True)
 class _Watched:
     """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
-    `begun_at`: the receipt of the first beacon of this incarnation. `restarts`: how many restarts in a row came
-    within stable_s of the one before."""
+    `begun_at`: the receipt of the first beacon of this incarnation. `met_at`: of its last one that counts, or would but for
+    an edit about the server that is made durable. `restarts`: how many restarts in a row came within stable_s of the one before."""
 
     state: str
     instance: ServerInstance | None
     heard_at: float
     begun_at: float
+    met_at: float
     lease: int = 0
     restarts: int = 0
     end: str = ""
@@ -113,8 +116,8 @@ class _Watched:
 
 class Detector:
     """`servers`: those that may hold replicas by the catalog, each with the incarnation that the catalog has recorded, or
-    None. They count as alive from `now` on. `allowed`: whether the server with a uuid gets leases. `restarts`: those that the
-    catalog has recorded."""
+    None. They count as alive from `now` on. `allowed`: whether the server with a uuid gets leases. `reachable`: whether the master can
+    call it. `restarts`: those that the catalog has recorded."""
 
     def __init__(
         self,
@@ -123,17 +126,19 @@ class Detector:
         servers: Iterable[tuple[str, ServerInstance | None]],
         allowed: Callable[[str], bool] = lambda uuid: True,
         restarts: Mapping[str, int] = MappingProxyType({}),
+        reachable: Callable[[str], bool] = lambda uuid: True,
     ) -> None:
         self.limits = limits
         self._servers = {
-            uuid: _Watched(ALIVE, instance, now, now, restarts=restarts.get(uuid, 0))
+            uuid: _Watched(ALIVE, instance, now, now, now, restarts=restarts.get(uuid, 0))
             for uuid, instance in servers
         }
         self.allowed = allowed
+        self.reachable = reachable
 
     def watch(self, now: float, uuid: str, instance: ServerInstance | None) -> None:
         """Watch a server that holds replicas from now on; one that sent no beacon yet counts as alive from `now` on."""
-        server = self._servers.setdefault(uuid, _Watched(ALIVE, instance, now, now))
+        server = self._servers.setdefault(uuid, _Watched(ALIVE, instance, now, now, now))
         if server.state == IDLE:
             server.state, server.heard_at, server.lease = ALIVE, now, 0
 
@@ -141,13 +146,19 @@ class Detector:
         """Take a beacon that names `lease`, and return ACKNOWLEDGED or why it is not acknowledged."""
         if not self.allowed(shown.uuid):
             return NOT_ALLOWED
-        server = self._servers.setdefault(shown.uuid, _Watched(ENDED, None, now, now))
+        server = self._servers.setdefault(shown.uuid, _Watched(ENDED, None, now, now, NEVER))
         if not self._meet(server, shown, now):
             return EARLIER
+        unstable = (
+            server.restarts >= self.limits.restarts_max and now - server.begun_at < self.limits.stable_s
+        )
+        reachable = self.reachable(shown.uuid)
+        if reachable and not unstable:
+            server.met_at = now
         if server.state == ENDING:
             return DECIDED
-        if server.restarts >= self.limits.restarts_max and now - server.begun_at < self.limits.stable_s:
-            return UNSTABLE
+        if unstable or not reachable:
+            return UNSTABLE if unstable else UNREACHABLE
         if now - server.begun_at >= self.limits.stable_s:
             server.restarts = 0
         server.state, server.heard_at = ALIVE, now
@@ -215,17 +226,19 @@ class Detector:
         server = self._servers.get(uuid)
         return server is not None and server.state == ENDED
 
-    def process(self, uuid: str) -> str | None:
-        """The start of the server's process, "" if none was met in this term or a former one; None if the process has ended."""
-        server = self._servers.get(uuid)
-        if server is None or server.state == ALIVE:
-            return _start(server.instance) if server is not None else ""
-        return None
+    def has_ended_process(self, process: ServerInstance) -> bool | None:
+        """Whether this process has ended, as far as this master knows; None if no beacon of it has come yet."""
+        server = self._servers.get(process.uuid)
+        if server is None or server.instance is None:
+            return None if server is None or server.state == ALIVE else True
+        if server.instance.start != process.start:
+            return None if server.state == ALIVE and process.seqno > server.instance.seqno else True
+        return server.state != ALIVE and server.end != NEW
 
-    def was_heard(self, now: float, uuid: str) -> bool:
-        """Whether a process of the server has sent a beacon within grace_s. A new master counts from its beginning."""
+    def was_met(self, now: float, uuid: str) -> bool:
+        """Whether a server that may get a lease has sent a beacon within grace_s. A new master counts from its beginning."""
         server = self._servers.get(uuid)
-        return server is not None and now - server.heard_at < self.limits.grace_s
+        return server is not None and now - server.met_at < self.limits.grace_s
 
     def is_new(self, now: float, uuid: str, graces: float = 1.0) -> bool:
         """Whether the server's process, or this master's term, began within `graces` times grace_s; also if that process has ended."""

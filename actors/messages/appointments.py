@@ -34,12 +34,12 @@ class BeaconReply(msgspec.Struct, frozen=True):
 
 
 class Requested(msgspec.Struct, frozen=True):
-    """The configuration of the next ballot that a tablet's primary wants. `successor_start`: the process of another primary, which
-    held everything when the sender stepped down for it."""
+    """The configuration of the next ballot that a tablet's primary wants. `successor`: the process of another primary, which held
+    everything when the sender stepped down for it."""
 
     tablet: str
     configuration: Configuration
-    successor_start: str = ""
+    successor: ServerInstance | None = None
 
 
 class ConfigurationsRequest(msgspec.Struct, frozen=True):

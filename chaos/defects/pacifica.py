@@ -328,7 +328,7 @@ def asks_before_stepping_down(
 ) -> None:
     """A primary asks the master for its successor while it still serves reads."""
     if self.asked is None and answer.success and answer.match == self.last_index:
-        lead.transfer, self.successor_start = None, sent.start
+        lead.transfer, self.successor = None, sent.process
         self._ask(appointments.appointed(self.configuration, transfer.successor))
 
 

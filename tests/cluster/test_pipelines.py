@@ -199,8 +199,8 @@ def test_a_fed_table_is_verified_equal(stage: Stage, table: Table, monkeypatch: 
     monkeypatch.setattr(_Run, "_stages", lambda run: (0, 0))  # Spark counts tasks a moment late
     seen: list[FeedProgress] = []
     report = feed(stage.session, stage.source, table, on_progress=seen.append)
-    assert (report.rows, report.rejected, report.retries) == (ROWS, 0, 0)
-    assert (seen[-1].rows, seen[-1].tasks_done, seen[-1].tasks) == (ROWS, report.partitions, report.partitions)
+    assert (report.rows, report.rejected, report.retries, seen[-1].rows) == (ROWS, 0, 0, ROWS)
+    assert seen[-1].tasks_done == seen[-1].tasks == report.partitions
     checked = verify(stage.session, stage.source, table)
     assert (checked.ok, checked.source_rows, checked.table_rows, checked.duplicates) == (True, ROWS, ROWS, 0)
     assert len(checked.tablets) == TABLETS

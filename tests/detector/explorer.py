@@ -88,7 +88,7 @@ def copy(one: T) -> T:
 def copy_of(one: detector._Watched) -> detector._Watched:
     """As copy.copy, which would take a third of a search."""
     return detector._Watched(
-        one.state, one.instance, one.heard_at, one.begun_at, one.lease, one.restarts, one.end
+        one.state, one.instance, one.heard_at, one.begun_at, one.met_at, one.lease, one.restarts, one.end
     )
 
 

@@ -103,7 +103,7 @@ class Deployment:
     def asks(self, uuid: str, *configurations: Configuration) -> ConfigurationsRequest:
         """The request of a primary, made now: the present process of each successor holds everything."""
         named = zip(self.tablets, configurations, strict=False)
-        requested = (Requested(*each, self.instance(each[1].primary or uuid).start) for each in named)
+        requested = (Requested(*each, self.instance(each[1].primary or uuid)) for each in named)
         return ConfigurationsRequest(self.instance(uuid), tuple(requested))
 
     def reports(self, uuid: str, ballot: int, role: str = "inactive", **changes: object) -> None:

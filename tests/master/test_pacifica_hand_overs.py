@@ -59,8 +59,6 @@ def test_the_process_that_held_everything_leads_before_it_has_reported() -> None
 def test_a_request_for_a_process_of_a_server_that_has_sent_no_beacon_waits_for_the_first_one() -> None:
     """Its incarnation is not recorded yet: a tablet may be young."""
     deployment = Deployment("abc", primary="a")
-    deployment.detector.watch(deployment.now, "d", None)
-    assert deployment.detector.process("d") == ""
     deployment.detector._servers["b"].instance = None
     asked = deployment.asks("a", appointed(deployment.stored(), "b"))
     assert primary_after(deployment, asked) is None
@@ -125,3 +123,53 @@ def test_the_wait_for_a_voter_goes_on_while_it_restarts() -> None:
     deployment.holds("c")
     deployment.detector.beacon(deployment.now, deployment.instance("c"), 1)
     assert primary_after(deployment) in ("b", "c")
+
+
+def test_a_hand_over_to_a_new_server_is_not_undone_in_the_plan_that_records_its_first_process() -> None:
+    deployment = Deployment("abc", primary="a")
+    deployment.detector._servers["b"].instance = None
+    asked = deployment.asks("a", appointed(deployment.stored(), "b"))
+    deployment.beacons("b")
+    assert primary_after(deployment, asked) == "b"
+
+
+def test_a_hand_over_to_a_process_of_which_no_beacon_has_come_waits_for_the_first_one() -> None:
+    """It has just started, and the primary has heard of it before the master."""
+    deployment = Deployment("abc", primary="a")
+    deployment.starts["b"] += 1
+    asked = deployment.asks("a", appointed(deployment.stored(), "b"))
+    assert primary_after(deployment, asked) is None
+    deployment.beacons("b")
+    deployment.commit(deployment.plan())
+    deployment.beacons("b")
+    assert primary_after(deployment, asked) == "b"
+
+
+def test_voters_do_not_wait_for_one_that_restarts_again_and_again() -> None:
+    deployment = Deployment("abc", primary="a")
+    for uuid in "abc":
+        deployment.restart(uuid)
+    deployment.planner.voters.forget(deployment.tablets[0])
+    deployment.commit(deployment.plan())
+    while deployment.stored().index == 1:
+        deployment.now += 0.9 * GRACE_S
+        assert deployment.now < 7 * GRACE_S
+        deployment.starts["c"] += 1
+        for _ in range(2):
+            for uuid in "abc":
+                deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1)
+            deployment.commit(deployment.plan())
+        deployment.reports("a", 1)
+        deployment.holds("b")
+        deployment.commit(deployment.plan())
+
+
+def test_an_answer_that_grants_nothing_is_no_order() -> None:
+    """The primary has stepped down, and its successor is not known yet."""
+    deployment = Deployment("abc", primary="a")
+    deployment.reports("a", 1, "primary")
+    deployment.detector._servers["b"].instance = None
+    reports_that_it_asks(deployment)
+    asked = deployment.asks("a", appointed(deployment.stored(), "b"))
+    assert primary_after(deployment, asked) is None
+    assert deployment.tablets[0] in deployment.planner.unled

@@ -161,7 +161,7 @@ class ToyPacificaServer(ToyTabletServer):
 
     async def ask(self, *asked: tuple[str, Configuration]) -> Appointments:
         """Request configurations from the master, once, and follow the answer."""
-        requested = tuple(Requested(*each, self._start_of(each[1].primary)) for each in asked)
+        requested = tuple(Requested(*each, self._process_of(each[1].primary)) for each in asked)
         request = ConfigurationsRequest(self.instance, requested)
         answer = await self.world.network.call(
             MASTER, "request_configurations", request, Appointments, LIMITS.lease_s
@@ -169,9 +169,9 @@ class ToyPacificaServer(ToyTabletServer):
         self.follow(answer)
         return answer
 
-    def _start_of(self, uuid: str | None) -> str:
+    def _process_of(self, uuid: str | None) -> m.ServerInstance | None:
         other = self.raft.servers.get(uuid or "")
-        return other.instance.start if other is not None else ""
+        return other.instance if other is not None else None
 
     @rpc
     async def change_members(self, request: m.ChangeMembersRequest) -> m.MembersReply:

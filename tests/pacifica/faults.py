@@ -201,6 +201,7 @@ class PacificaFaults(RandomFaults[Group]):
             each.core is not None
             and each.running().commit_index == committed
             and not (each.lost or each.restored)
+            and self.may_restart(each)
             for each in voters
         )
         if well and old and len(voters) >= 3 and group.master.stored.min_members >= 2:
@@ -210,6 +211,12 @@ class PacificaFaults(RandomFaults[Group]):
             else:
                 self.return_on(node, backups[node])
         network.loss, network.twice, network.jitter_s = kept
+
+    def may_restart(self, node: Node) -> bool:
+        """Whether the master gives it a lease after two more restarts. One that restarts too often is not waited for."""
+        detector = self.group.master.detector
+        watched = detector._servers.get(node.name) if detector is not None else None
+        return watched is not None and watched.restarts + 2 < self.group.times.restarts_max
 
     def return_on(self, node: Node, backup: Disk) -> None:
         """The primary ends, or all voters and perhaps the master, and this one starts with the copy. The others follow within a second."""
@@ -264,7 +271,7 @@ class PacificaFaults(RandomFaults[Group]):
     def has_lease(self, node: Node) -> bool:
         detector = self.group.master.detector
         stamp = detector.lease(node.name) if detector is not None else None
-        return stamp is not None and stamp.start == node.process
+        return stamp is not None and stamp.start == node.instance.start
 
     def end_the_next_primary(self, node: Node) -> None:
         """The next primary ends as soon as the copy counts as verified, before it has sent what the copy lacks. It returns later."""

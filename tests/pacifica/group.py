@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, SILENT, Detector, End
 from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.master.pacifica.voters import REPORT_GRACES
 from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.appointments import after_end, appointed, forced, grant
 from ebla.actors.replication.configuration import Configuration, Peer
@@ -113,12 +114,18 @@ class Master:
         return 1, -held.in_force, -held.last_index, uuid != self.stored.primary
 
     def _unless_it_waits(self, detector: Detector, made: Configuration) -> Configuration | None:
-        """A process that has begun of late waits for the other voters."""
+        """A process that has begun of late waits for the other voters, and any that is not verified for those whose beacons come."""
+        now, held = self.clock(), self._present(detector, made.primary or "")
+        if held is not None and held.verified:
+            return made
+        begins = detector.is_new(now, made.primary or "")
         others = (peer.uuid for peer in self.stored.voters() if peer.uuid != made.primary)
-        unknown = any(self._present(detector, uuid) is None for uuid in others)
-        held = self._present(detector, made.primary or "")
-        begins = detector.is_new(self.clock(), made.primary or "") and not (held and held.verified)
-        return None if unknown and begins else made
+        waits = any(
+            begins or (detector.was_met(now, uuid) and detector.is_new(now, uuid, REPORT_GRACES))
+            for uuid in others
+            if self._present(detector, uuid) is None
+        )
+        return None if waits else made
 
     def _may_order(self) -> bool:
         """While an edit is under way, the stored configuration may be over: another primary may be about to be appointed."""
@@ -141,14 +148,14 @@ class Master:
         if self.detector is not None and self.stored.primary is not None:
             self._edit(appointed(replace(self.stored, min_members=least), self.stored.primary))
 
-    def asked(self, sender: str, asked: Configuration, successor_start: str) -> None:
+    def asked(self, sender: str, asked: Configuration, successor: ServerInstance | None) -> None:
         if self.detector is None or self._editing:
             return  # the sender asks again
         granted = grant(self.stored, asked, sender)
         if granted is None:
             self._order(sender)
         else:
-            if asked.primary != sender and not self._is_process(self.detector, asked, successor_start):
+            if asked.primary != sender and not self._lives(self.detector, successor):
                 granted = replace(appointed(self.stored, sender), settled=asked.settled)
 
             def durable() -> None:
@@ -157,9 +164,9 @@ class Master:
 
             self._edit(granted, durable)
 
-    def _is_process(self, detector: Detector, asked: Configuration, start: str) -> bool:
-        """Whether the successor has the process for which the primary has stepped down."""
-        return detector.process(asked.primary or "") == start
+    def _lives(self, detector: Detector, process: ServerInstance | None) -> bool:
+        """Whether the process for which the primary has stepped down has not ended."""
+        return process is not None and detector.has_ended_process(process) is False
 
     def force(self, name: str) -> bool:
         """Give up every member but `name`, as an operator does. Returns whether it is possible: every voter has ended, and the

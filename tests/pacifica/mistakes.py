@@ -92,8 +92,8 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "the next process of a successor leads in its place": (
         group_module.Master,
-        "_is_process",
-        lambda self, detector, asked, start: True,
+        "_lives",
+        lambda self, detector, process: True,
     ),
     "an order leaves while another primary is being appointed": (
         group_module.Master,

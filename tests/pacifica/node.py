@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED
 from ebla.actors.detector.lease import Lease
 from ebla.actors.errors import IllegalState
-from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.pacifica import BallotRecord
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import GroupCore
@@ -65,10 +64,6 @@ class Node(node.Node[PacificaCore]):
             self.clock(),
             commit_index=commit_index,
         )
-
-    @property
-    def instance(self) -> ServerInstance:
-        return ServerInstance(self.name, self.incarnation + 1, self.process)
 
     def lose_disk(self) -> None:
         """Crash, and start with an empty replica; the record of its ballot is kept elsewhere."""
@@ -136,11 +131,9 @@ class Node(node.Node[PacificaCore]):
         """Repeat a request until the core has another configuration."""
         if incarnation != self.incarnation or self._asking is not asked:
             return
-        successor_start = self.running().successor_start
+        successor = self.running().successor
         for delay in self.group.network.delays(self.name, "master"):
-            self.group.after(
-                delay, "network", lambda: self.group.master.asked(self.name, asked, successor_start)
-            )
+            self.group.after(delay, "network", lambda: self.group.master.asked(self.name, asked, successor))
         self.group.after(ASK_AGAIN_S, "timer", lambda: self._ask(asked, incarnation))
 
     def order(self, configuration: Configuration, start: str, lease: int) -> None:

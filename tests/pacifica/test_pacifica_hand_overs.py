@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.stream import AppendReply
 from ebla.actors.replication.appointments import appointed, next_members
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
@@ -64,16 +65,20 @@ def test_a_primary_hands_over_to_the_process_that_shows_in_its_answer_that_it_ha
     made = primary(leased())
     index, _ = made.propose(0.1, WRITE, 1)
     for peer, plan in plans(made).items():
-        made.replied(0.1, peer, Sent(0.1, plan, f"first of {peer}"), agrees(plan, index))
+        made.replied(0.1, peer, Sent(0.1, plan, process(peer, 1)), agrees(plan, index))
     made.step_down(0.2, "b")
     made.tick(0.2)
     sent = plans(made)
-    made.replied(0.2, "b", Sent(0.15, sent["b"], "first of b"), agrees(sent["b"], index))
+    made.replied(0.2, "b", Sent(0.15, sent["b"], process("b", 1)), agrees(sent["b"], index))
     assert made.handing_over, "the message left before the hand-over began"
-    made.replied(0.3, "b", Sent(0.25, sent["b"], "second of b"), agrees(sent["b"], index - 1))
+    made.replied(0.3, "b", Sent(0.25, sent["b"], process("b", 2)), agrees(sent["b"], index - 1))
     assert made.handing_over, "this process has not shown that it has the last entry"
-    made.replied(0.3, "b", Sent(0.25, sent["b"], "second of b"), agrees(sent["b"], index))
-    assert made.asked is not None and (made.asked.primary, made.successor_start) == ("b", "second of b")
+    made.replied(0.3, "b", Sent(0.25, sent["b"], process("b", 2)), agrees(sent["b"], index))
+    assert made.asked is not None and (made.asked.primary, made.successor) == ("b", process("b", 2))
+
+
+def process(uuid: str, number: int) -> ServerInstance:
+    return ServerInstance(uuid, number, f"start {number}")
 
 
 def agrees(plan: AppendPlan, match: int) -> AppendReply:

@@ -17,12 +17,12 @@ FOUND = {  # a seed that finds it, if none of the first ones does; it is tried f
     "an order counts in any lease": 5,
     "a lease has no number": 5,
     "an old copy leads, because no ballot is settled": 76,
-    "an order goes to another process than its ballot is for": 66,
-    "an order leaves while another primary is being appointed": 38,
+    "an order goes to another process than its ballot is for": 43,
+    "an order leaves while another primary is being appointed": 121,
     "a primary asks for its successor while it still reads": 195,
     "the next process of a successor leads in its place": 123,
     "a primary that a new master has not heard of is replaced": 52,
-    "a primary that has committed nothing of its own verifies a copy": 17,
+    "a primary that has committed nothing of its own verifies a copy": 54,
 }
 
 

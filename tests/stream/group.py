@@ -134,7 +134,7 @@ class Group(ABC, Generic[N]):
         def respond(answer: Answer) -> None:
             if self.trace:
                 self.trace(target, source, answer)
-            process = node.process
+            process = node.instance
             for delay in self.network.delays(target, source):
                 self.after(delay, "network", lambda: call.finish(answer, process=process))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ebla.actors import errors
+from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
@@ -71,7 +72,7 @@ class Call:
         answer: Answer | None,
         delivered: bool | None = None,
         refusal: str | None = None,
-        process: str = "",
+        process: ServerInstance | None = None,
     ) -> None:
         """`process`: that of the peer, which gave the answer."""
         if not self.open:
@@ -81,7 +82,7 @@ class Call:
 
         def deliver(core: GroupCore) -> None:
             if answer is not None:
-                core.replied(node.clock(), self.peer, self.sent._replace(start=process), answer)
+                core.replied(node.clock(), self.peer, self.sent._replace(process=process), answer)
             else:
                 core.failed(node.clock(), self.peer, self.sent, delivered, refusal)
 
@@ -166,8 +167,8 @@ class Node(ABC, Generic[Core]):
             self._inbox.popleft()()
 
     @property
-    def process(self) -> str:
-        return f"start {self.incarnation}"
+    def instance(self) -> ServerInstance:
+        return ServerInstance(self.name, self.incarnation + 1, f"start {self.incarnation}")
 
     def clock(self) -> float:
         return self.origin + self.group.now * self.rate

@@ -80,7 +80,12 @@ class Appointer:
         recorded = self._catalog.incarnations
         restarts = {uuid: each.restarts for uuid, each in recorded.items()}
         self.detector = Detector(
-            self._options.detector, self._world.now(), recorded.items(), self._may_have_leases, restarts
+            self._options.detector,
+            self._world.now(),
+            recorded.items(),
+            self._may_have_leases,
+            restarts,
+            lambda uuid: self.orders.reaches(uuid),
         )
         self.planner = Planner(self._catalog, self.detector, settled_from)
         self.orders = Orders(
@@ -261,16 +266,15 @@ class Appointer:
                 Unavailable(f"server {request.instance.uuid} has no lease here now; ask again")
             )
             return
-        found = [
-            Appointed(each.tablet, known)
-            for each in request.requested
-            if (known := self.planner.stored(each.tablet)) is not None
-            and each.tablet not in self.planner.doubts
-        ]
+        found: list[Appointed] = []
+        for each in request.requested:
+            known = self.planner.stored(each.tablet)
+            if known is None or each.tablet in self.planner.doubts:
+                continue
+            found.append(Appointed(each.tablet, known))
+            if known.primary == request.instance.uuid and known.index >= each.configuration.index:
+                self.planner.follows(each.tablet, known.index)  # the answer is the order
         waiting.answer.set_result(Appointments(stamp.start, stamp.number, tuple(found)))
-        for each in found:
-            if each.configuration.primary == request.instance.uuid:
-                self.planner.follows(each.tablet, each.configuration.index)  # the answer is the order
 
     def _refuse(self, error: EblaError) -> None:
         refused = [*self._planned_for, *self._waiting]

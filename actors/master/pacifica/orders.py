@@ -26,11 +26,12 @@ TABLETS_MAX = 2000  # per call
 
 
 class _Refusals(NamedTuple):
-    """How often a tablet has refused, one after the other, the order of this ballot. No order before `until`."""
+    """How often, and since when, a tablet has refused, one after the other, the order of this ballot. No order before `until`."""
 
     ballot: int
     times: int
     until: float
+    since: float
 
 
 @dataclass(eq=False)
@@ -127,10 +128,20 @@ class Orders:
         log.log(level, "tablet %s does not follow the order of ballot %d: %s", tablet, ballot, refusal)
 
     def _again(self, before: _Refusals | None, ballot: int) -> _Refusals:
-        count = 1 if before is None or before.ballot != ballot else before.times + 1
+        now = self._world.now()
+        count, since = 1, now
+        if before is not None and before.ballot == ballot:
+            count, since = before.times + 1, before.since
         longest = self._options.rpc_backoff_max_s
         wait_s = min(longest, self._options.rpc_backoff_s * 2.0 ** min(count - 1, 30))
-        return _Refusals(ballot, count, self._world.now() + wait_s * self._world.random.uniform(0.5, 1.0))
+        return _Refusals(ballot, count, now + wait_s * self._world.random.uniform(0.5, 1.0), since)
+
+    def reaches(self, uuid: str) -> bool:
+        """Whether a server has sent heartbeats of late, and no call to it has failed for the grace. If not, it must lose its lease, so that
+        another voter leads: orders would never arrive."""
+        now, failed = self._world.now(), self._failures.get(uuid)
+        fails = failed is not None and now - failed.since > self._options.detector.grace_s
+        return self._servers.is_alive(uuid, now) and not fails
 
     def forget(self) -> None:
         """Drop the pauses of tablets and servers that wait for no order."""

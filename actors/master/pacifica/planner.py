@@ -267,7 +267,7 @@ class Planner:
                 continue
             made = None
             if granted is not None:
-                made = self.voters.after_request(ranks, tablet, known, granted, each.successor_start)
+                made = self.voters.after_request(ranks, tablet, known, granted, each.successor)
             if made is not None:
                 ranks.moved(known, made)
                 plan.configurations[tablet] = made

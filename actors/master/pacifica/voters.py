@@ -128,9 +128,14 @@ class Voters:
         return held is not None and held.verified
 
     def after_request(
-        self, ranks: Ranks, tablet: str, known: Configuration, granted: Configuration, start: str
+        self,
+        ranks: Ranks,
+        tablet: str,
+        known: Configuration,
+        granted: Configuration,
+        process: ServerInstance | None,
     ) -> Configuration | None:
-        """What a primary gets that has stepped down for the process `start` of another voter; None: nothing yet, and it asks again. That
+        """What a primary gets that has stepped down for this process of another voter; None: nothing yet, and it asks again. That
         process holds everything, and a report of it may not have come yet. The next one of its server may run on an older copy.
         Instead of it a voter that is verified leads, or the former primary: it follows any later ballot. If that one may not lead, its
         lease ends soon, or it declines."""
@@ -138,10 +143,10 @@ class Voters:
         assert chosen is not None and former is not None, (known, granted)
         if chosen == former:
             return granted
-        process = self._detector.process(chosen)
-        if process == "":
-            return None
-        if process == start and self.could_lead(tablet, chosen):
+        ended = process is None or process.uuid != chosen or self._detector.has_ended_process(process)
+        if ended is None:
+            return None  # its first beacon comes, or the server becomes silent
+        if not ended and self.could_lead(tablet, chosen):
             return granted
         voters = [peer.uuid for peer in known.voters()]
         able = [
@@ -181,4 +186,4 @@ class Voters:
 
     def _will_report(self, now: float, uuid: str) -> bool:
         """It may restart meanwhile."""
-        return self._detector.was_heard(now, uuid) and self._detector.is_new(now, uuid, REPORT_GRACES)
+        return self._detector.was_met(now, uuid) and self._detector.is_new(now, uuid, REPORT_GRACES)

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.protocols import Answer, HardState, Request, View
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -51,12 +52,12 @@ class Send(msgspec.Struct, frozen=True):
 
 class Sent(NamedTuple):
     """A message that left: when, and the same `request` object as its Send. `at` is read from the
-    clock before the message leaves, never after: a lease counts from it. `start`: the process that answered.
+    clock before the message leaves, never after: a lease counts from it. `process`: that answered.
     (Neither matters for a message that failed.)"""
 
     at: float
     request: Plan | Request
-    start: str = ""
+    process: ServerInstance | None = None
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -139,7 +139,7 @@ class Link:
             if answer is None:
                 self._failed(outgoing, delivered=True, refusal=refusal or DAMAGED)
                 continue
-            sent = Sent(at, send.request, reply.source.start)
+            sent = Sent(at, send.request, reply.source)
             self.step(replica, replica.core.replied, now, send.peer, sent, answer)
 
     def _all_failed(self, messages: list[Outgoing], *, delivered: bool, refusal: str | None = None) -> None:

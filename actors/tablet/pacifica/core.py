@@ -326,4 +326,4 @@ class PacificaCore(PacificaState):
         wanted = appointed(replace(self.configuration, peers=members), transfer.successor)
         self._step_down(f"hands over to {wanted.primary}")
         self._ask(wanted)
-        self.successor_start = sent.start
+        self.successor = sent.process

@@ -2,7 +2,7 @@
 
 orders      the verb "appoint": the answer leaves at once, because an order that is lost is repeated. A replica follows only
             if the order is for this process, and for the lease that it names
-declines    an order to lead that finds no running replica, or one that is an old copy. The process then never leads in this
+declines    an order to lead that finds no running replica, one that is an old copy, or a server that stops. The process then never leads in this
             ballot, nor in an earlier one: the master may appoint another at once, however late any message is
 requests    as long as a core asks for a configuration, one call for all of them goes to each master, every ASK_AGAIN_S, and
             at once for a new one. Only the active master answers, with what it has made durable: that is an order too
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ebla.actors import errors
+from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.appointments import (
     Appointed,
     Appointments,
@@ -100,7 +101,7 @@ class Orders:
         if not isinstance(core, PacificaCore) or configuration.primary is None:
             return "the master appoints primaries of PacificA tables only"
         if self.closing and mine and not replica.leads:
-            return "the server is stopping"
+            raise errors.IllegalState("the server is stopping", tablet=tablet, state=replica.state)
         if mine and configuration.index <= declined:
             core.require_no_older_copy(configuration)  # a later ballot would not help
             self.rounds.step(replica, core.decline, now, configuration.index)
@@ -130,7 +131,7 @@ class Orders:
             if replica.state != RUNNING or replica.core.asked != asked:
                 del asking[tablet]
         return tuple(
-            Requested(tablet, asked, _successor_start(replica)) for tablet, (replica, asked) in asking.items()
+            Requested(tablet, asked, _successor(replica)) for tablet, (replica, asked) in asking.items()
         )
 
     async def _ask(self, master: str, requested: tuple[Requested, ...]) -> None:
@@ -159,10 +160,10 @@ class Orders:
             log.info("%s and requests for configurations: %s", master, trouble or "answered")
 
 
-def _successor_start(replica: Replica) -> str:
+def _successor(replica: Replica) -> ServerInstance | None:
     core = replica.core
     assert isinstance(core, PacificaCore), ("only such a core asks", replica.tablet)
-    return core.successor_start
+    return core.successor
 
 
 def _appoint(core: PacificaCore, now: float, configuration: Configuration, lease: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ebla.actors.detector.lease import Lease
+from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Send
@@ -23,7 +24,7 @@ PRIMARY, SECONDARY, LEARNER, INACTIVE = "primary", "secondary", "learner", "inac
 
 class PacificaState(MemberState[BallotRecord, Primary]):
     """`asked`: the configuration of the next ballot that this replica has requested from the master. The request is
-    repeated until a configuration of a later ballot than ours comes, from the master or from its primary. `successor_start`: the
+    repeated until a configuration of a later ballot than ours comes, from the master or from its primary. `successor`: the
     process for which this replica has stepped down, and which held everything."""
 
     def __init__(
@@ -49,7 +50,7 @@ class PacificaState(MemberState[BallotRecord, Primary]):
         self.limits = limits
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
-        self.successor_start = ""
+        self.successor: ServerInstance | None = None
         self._older_copy = OlderCopy(hard_state.lacks)
         self._declined: Configuration | None = None  # it would have led by this one, and is an older copy
         # When messages could leave last: they wait for hard states, of other tablets as well.
