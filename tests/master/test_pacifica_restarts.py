@@ -4,11 +4,13 @@ number betrays must not lead before a voter with everything."""
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 
 from ebla.actors.detector.detector import RESTARTED, End
+from ebla.actors.errors import NotDelivered
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.pacifica.orders import Orders
@@ -227,3 +229,33 @@ def test_a_primary_on_a_copy_of_before_a_ballot_that_all_voters_held_gets_none()
         plan = deployment.plan()
         assert all(made.settled == 2 for made in plan.configurations.values()), "its replica declines"
         deployment.commit(plan)
+
+
+def test_failed_calls_count_against_a_server_only_while_orders_to_it_are_necessary() -> None:
+    """Otherwise a failure of long ago would keep its lease from it, or make it lose its lease by one more."""
+    deployment = Deployment("abc", primary="a")
+    tablet = deployment.tablets[0]
+
+    async def call(*_: object) -> AppointReply:
+        raise NotDelivered("no answer", address="a")
+
+    servers = SimpleNamespace(
+        get=lambda uuid: SimpleNamespace(address="a", instance=deployment.instance("a")),
+        is_alive=lambda uuid, now: True,
+    )
+    world = SimpleNamespace(network=SimpleNamespace(call=call), now=lambda: deployment.now, random=Random(1))
+    orders = Orders(world, MasterOptions(), servers, deployment.detector, deployment.planner, lambda: None)
+
+    def fails() -> None:
+        asyncio.run(orders._call("a", [tablet]))
+
+    for _ in range(3):
+        fails()
+        assert orders.reaches("a")
+        deployment.now += GRACE_S / 2
+    fails()
+    assert not orders.reaches("a")
+    deployment.now += MasterOptions().rpc_backoff_max_s + GRACE_S
+    assert orders.reaches("a")
+    fails()
+    assert orders.reaches("a"), "the first one of a new row"

@@ -100,6 +100,9 @@ async def test_another_voter_leads_if_the_master_cannot_call_the_one_that_it_has
     await group.sleep(3.0)
     group.crash(A)
     await require_primary(group, B, C, within_s=LIMITS.grace_s + UNREACHABLE_S)
+    monkeypatch.undo()
+    await group.sleep(UNREACHABLE_S)
+    assert leased(group, deaf), "it is reached again, and no order to it was necessary since"
 
 
 @pytest.mark.parametrize("silent", [A, B])

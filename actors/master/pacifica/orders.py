@@ -102,7 +102,7 @@ class Orders:
                 server.address, "appoint", request, AppointReply, timeout_s
             )
         except EblaError as error:
-            failed = self._failures[uuid] = self._again(self._failures.get(uuid), 0)
+            failed = self._failures[uuid] = self._again(self._failing(uuid), 0)
             level = logging.WARNING if failed.times == 1 else logging.DEBUG
             log.log(level, "no order to %s: %r", server.address, error)
             return
@@ -139,9 +139,15 @@ class Orders:
     def reaches(self, uuid: str) -> bool:
         """Whether a server has sent heartbeats of late, and no call to it has failed for the grace. If not, it must lose its lease, so that
         another voter leads: orders would never arrive."""
-        now, failed = self._world.now(), self._failures.get(uuid)
+        now, failed = self._world.now(), self._failing(uuid)
         fails = failed is not None and now - failed.since > self._options.detector.grace_s
         return self._servers.is_alive(uuid, now) and not fails
+
+    def _failing(self, uuid: str) -> _Refusals | None:
+        """The failures of calls to a server. They are over if no further call was necessary for the grace."""
+        failed = self._failures.get(uuid)
+        over = failed is None or self._world.now() > failed.until + self._options.detector.grace_s
+        return None if over else failed
 
     def forget(self) -> None:
         """Drop the pauses of tablets and servers that wait for no order."""
