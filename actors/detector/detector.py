@@ -47,6 +47,7 @@ from ebla.actors.incarnations import RAISED_BY
 from ebla.actors.messages import ServerInstance
 
 NEVER = float("-inf")
+REPORT_GRACES = 3.0  # within which a new process has reported its replicas, though heartbeats are lost
 ALIVE, ENDING, ENDED, IDLE = "alive", "ending", "ended", "idle"
 # For operators: this master presumes the server alive, and has acknowledged no beacon of it.
 UNKNOWN = "unknown"
@@ -117,7 +118,7 @@ class _Watched:
 class Detector:
     """`servers`: those that may hold replicas by the catalog, each with the incarnation that the catalog has recorded, or
     None. They count as alive from `now` on. `allowed`: whether the server with a uuid gets leases. `reachable`: whether the master can
-    call it. `restarts`: those that the catalog has recorded."""
+    call it, unless its process has just begun. `restarts`: those that the catalog has recorded."""
 
     def __init__(
         self,
@@ -152,7 +153,8 @@ class Detector:
         unstable = (
             server.restarts >= self.limits.restarts_max and now - server.begun_at < self.limits.stable_s
         )
-        reachable = self.reachable(shown.uuid)
+        begins = now - server.begun_at < REPORT_GRACES * self.limits.grace_s
+        reachable = begins or self.reachable(shown.uuid)
         if reachable and not unstable:
             server.met_at = now
         if server.state == ENDING:

@@ -173,3 +173,12 @@ def test_an_answer_that_grants_nothing_is_no_order() -> None:
     asked = deployment.asks("a", appointed(deployment.stored(), "b"))
     assert primary_after(deployment, asked) is None
     assert deployment.tablets[0] in deployment.planner.unled
+
+
+def test_a_hand_over_to_the_next_process_of_a_suspended_server_does_not_wait_for_its_beacons() -> None:
+    deployment = Deployment("abc", primary="a")
+    deployment.reports("a", 1, "primary")
+    deployment.holds("c", verified=True)
+    deployment.starts["b"] += 1
+    deployment.detector.allowed = lambda uuid: uuid != "b"
+    assert primary_after(deployment, deployment.asks("a", appointed(deployment.stored(), "b"))) == "c"

@@ -9,13 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ebla.actors.detector.detector import RESTARTED, End
+from ebla.actors.detector.detector import REPORT_GRACES, RESTARTED, End
 from ebla.actors.errors import NotDelivered
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.pacifica.orders import Orders
 from ebla.actors.master.pacifica.planner import Plan
-from ebla.actors.master.pacifica.voters import REPORT_GRACES
 from ebla.actors.messages import ReplicaReport
 from ebla.actors.messages.appointments import AppointReply, AppointRequest
 from ebla.actors.messages.pacifica import PacificaView
@@ -255,7 +254,9 @@ def test_failed_calls_count_against_a_server_only_while_orders_to_it_are_necessa
         deployment.now += GRACE_S / 2
     fails()
     assert not orders.reaches("a")
-    deployment.now += MasterOptions().rpc_backoff_max_s + GRACE_S
+    deployment.planner.follows(tablet, deployment.stored().index)
+    orders.forget()
     assert orders.reaches("a")
+    deployment.planner.changed(tablet)
     fails()
     assert orders.reaches("a"), "the first one of a new row"

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, SILENT, Detector, End
+from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, REPORT_GRACES, SILENT, Detector, End
 from ebla.actors.detector.limits import DetectorLimits
-from ebla.actors.master.pacifica.voters import REPORT_GRACES
 from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.appointments import after_end, appointed, forced, grant
 from ebla.actors.replication.configuration import Configuration, Peer

@@ -126,6 +126,67 @@ async def test_other_voters_lead_if_the_master_gets_no_heartbeats_of_one(
     await require_primary(group, *HOSTS, within_s=LIMITS.grace_s + UNREACHABLE_S)
 
 
+def lose_answers(monkeypatch: pytest.MonkeyPatch, to: str, most: int) -> None:
+    """The master's next orders to this server are carried out, and their answers are lost."""
+    call, left = SimulatedNetwork.call, most
+
+    async def losing(self: Any, source: str, target: str, name: str, *more: Any) -> Any:
+        nonlocal left
+        answer = await call(self, source, target, name, *more)
+        if (source, target, name) == (MASTER, to, "appoint") and left:
+            left -= 1
+            await asyncio.sleep(LIMITS.lease_s / 2)
+            raise OutcomeUnknown("the answer is lost", address=target)
+        return answer
+
+    monkeypatch.setattr(SimulatedNetwork, "call", losing)
+
+
+@pytest.mark.parametrize("tables", [1, 12])
+@pacifica()
+async def test_a_server_that_follows_its_orders_and_whose_answers_are_lost_keeps_its_lease(
+    group: PacificaGroup, monkeypatch: pytest.MonkeyPatch, tables: int
+) -> None:
+    await write(group, 1)
+    await group.sleep(LIMITS.stable_s)
+    lose_answers(monkeypatch, address(A), tables)
+    for number in range(tables):
+        await group.create(f"{number:032x}")
+        await group.sleep(1.0)
+    for _ in range(200):
+        await group.sleep(0.1)
+        assert leads(group, A) and group.server(A).leasing.holds(), group.server(A).leasing.refusal()
+
+
+@pytest.mark.parametrize("before_s", [0.3, 3.5])
+@pytest.mark.parametrize("stale", [B, C])
+@pacifica()
+async def test_a_copy_waits_for_a_voter_whose_first_heartbeat_is_lost(
+    group: PacificaGroup, monkeypatch: pytest.MonkeyPatch, stale: str, before_s: float
+) -> None:
+    """All were away for long. The other voter returns so long before the time of the copy is over; its beacons arrive."""
+    await write(group, *EARLIER)
+    await group.sleep(LIMITS.stable_s)
+    copy, other = group.disk(stale).copy(), C if stale == B else B
+    await write(group, *LATER)
+    group.crash_all()
+    group.leader_hint = None
+    group.cluster.put_disk(address(stale), copy)
+    await group.sleep(2 * OPTIONS.unresponsive_s)
+    group.cluster.launch(address(stale), group.make(stale))
+    await until(group, lambda: group.alive(stale) and leased(group, stale), "the copy has a lease")
+    await group.sleep(LIMITS.grace_s - before_s)
+    lose(monkeypatch, address(other), MASTER, "heartbeat")
+    group.cluster.launch(address(other), group.make(other))
+    await until(group, lambda: loaded(group, other), "it runs")
+    await group.sleep(LIMITS.grace_s)
+    monkeypatch.undo()
+    await group.sleep(2 * LIMITS.grace_s)
+    group.cluster.launch(address(A), group.make(A))
+    await group.sleep(2 * LIMITS.grace_s)
+    assert await group.get(*EARLIER, *LATER) == [row(number) for number in (*EARLIER, *LATER)]
+
+
 @pytest.mark.parametrize("after_s", [0.001, 0.003])
 @pacifica()
 async def test_a_primary_that_stops_while_its_tablet_is_altered_does_not_lead_again(

@@ -190,6 +190,7 @@ class Appointer:
     async def _run(self) -> None:
         while True:
             await self._due()
+            self.orders.forget()
             if not self._has_work():
                 continue
             try:
@@ -241,7 +242,6 @@ class Appointer:
             self._views.appointed(tablet, configuration)
             self.planner.changed(tablet)
             self._watch(tablet)
-        self.orders.forget()
         for each in answered:
             self._answer(each)
 

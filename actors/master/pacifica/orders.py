@@ -8,7 +8,7 @@ ends at a server's first heartbeat.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -102,9 +102,9 @@ class Orders:
                 server.address, "appoint", request, AppointReply, timeout_s
             )
         except EblaError as error:
-            failed = self._failures[uuid] = self._again(self._failing(uuid), 0)
-            level = logging.WARNING if failed.times == 1 else logging.DEBUG
-            log.log(level, "no order to %s: %r", server.address, error)
+            self._note_failure(uuid, ordered)
+            first = self._failures[uuid].times == 1
+            log.log(logging.WARNING if first else logging.DEBUG, "no order to %s: %r", server.address, error)
             return
         self._failures.pop(uuid, None)
         present = self._detector.lease(uuid)
@@ -139,19 +139,18 @@ class Orders:
     def reaches(self, uuid: str) -> bool:
         """Whether a server has sent heartbeats of late, and no call to it has failed for the grace. If not, it must lose its lease, so that
         another voter leads: orders would never arrive."""
-        now, failed = self._world.now(), self._failing(uuid)
+        now, failed = self._world.now(), self._failures.get(uuid)
         fails = failed is not None and now - failed.since > self._options.detector.grace_s
         return self._servers.is_alive(uuid, now) and not fails
 
-    def _failing(self, uuid: str) -> _Refusals | None:
-        """The failures of calls to a server. They are over if no further call was necessary for the grace."""
-        failed = self._failures.get(uuid)
-        over = failed is None or self._world.now() > failed.until + self._options.detector.grace_s
-        return None if over else failed
+    def _note_failure(self, uuid: str, ordered: Sequence[Appointed]) -> None:
+        """Note that a call failed. If a tablet waits no longer, its order has arrived, and only the answer was late or lost."""
+        arrived = any(self._planner.awaits_order(each.tablet) is None for each in ordered)
+        self._failures[uuid] = self._again(None if arrived else self._failures.get(uuid), 0)
 
     def forget(self) -> None:
-        """Drop the pauses of tablets and servers that wait for no order."""
-        waiting = self._planner.orders()
+        """Drop the pauses, and the failures, of tablets and servers that wait for no order."""
+        waiting = self._planner.orders() if self._failures else {}
         for tablet in [tablet for tablet in self._refusals if tablet not in self._planner.unled]:
             del self._refusals[tablet]
         for uuid in [uuid for uuid in self._failures if uuid not in waiting]:

@@ -13,14 +13,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ebla.actors.detector.detector import Detector
+from ebla.actors.detector.detector import REPORT_GRACES, Detector
 from ebla.actors.master.pacifica.doubts import runs
 from ebla.actors.messages import ReplicaReport, ServerInstance
 from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import RUNNING
-
-REPORT_GRACES = 3.0  # within which a process with a lease reports its replicas, though reports are lost
 
 
 class Held(NamedTuple):
@@ -144,9 +142,9 @@ class Voters:
         if chosen == former:
             return granted
         ended = process is None or process.uuid != chosen or self._detector.has_ended_process(process)
-        if ended is None:
+        if ended is None and self._detector.allowed(chosen):
             return None  # its first beacon comes, or the server becomes silent
-        if not ended and self.could_lead(tablet, chosen):
+        if ended is False and self.could_lead(tablet, chosen):
             return granted
         voters = [peer.uuid for peer in known.voters()]
         able = [
