@@ -23,6 +23,7 @@ from ebla.actors.master.options import GroupOptions
 from ebla.actors.messages.appointments import Beacon, BeaconReply
 from ebla.actors.replication.configuration import PACIFICA, Configuration
 from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.upkeep.reporter import STANDBY_RESTS
 from ebla.actors.world import ERROR, Dispatcher, decode_answer, encode
 from ebla.chaos.simulation.loop import run
 
@@ -92,7 +93,7 @@ async def measured() -> Costs:
     assert not any(decode_answer(data, BeaconReply).refused for data in answers), answers[0]
     return Costs(
         beacons=await _cost(dispatcher, "beacon", beacons, times.beacon_s),
-        heartbeats=await _cost(dispatcher, "heartbeat", quiet, times.heartbeat_s),
+        heartbeats=await _cost(dispatcher, "heartbeat", quiet, times.heartbeat_s, STANDBY_RESTS),
         servers=SERVERS,
         tablets=TABLETS,
         masters=len(MASTERS),
@@ -110,9 +111,14 @@ async def _answer(dispatcher: Dispatcher, method: str, requests: Sequence[msgspe
 
 
 async def _cost(
-    dispatcher: Dispatcher, method: str, requests: Callable[[int], list[msgspec.Struct]], every_s: float
+    dispatcher: Dispatcher,
+    method: str,
+    requests: Callable[[int], list[msgspec.Struct]],
+    every_s: float,
+    rests: int = 1,
 ) -> Cost:
-    """The cost of one such request of each server every `every_s`, to each master. Standbys refuse a request, for less."""
+    """The cost of one such request of each server every `every_s`, and of one every `rests` times as long to each standby, which
+    refuses it, for less."""
     rounds = [list(map(encode, requests(sequence))) for sequence in range(1, ROUNDS + 1)]
     answers = await _answer(dispatcher, method, requests(0))
     began = time.process_time()
@@ -121,8 +127,8 @@ async def _cost(
             await dispatcher.answer(method, data)
     seconds = (time.process_time() - began) / ROUNDS
     carried = sum(map(len, rounds[-1])) + sum(map(len, answers))
-    calls = len(answers) * len(MASTERS) / every_s
-    return Cost(calls, carried * len(MASTERS) / every_s, 1000 * seconds / every_s)
+    masters = 1 + (len(MASTERS) - 1) / rests
+    return Cost(len(answers) * masters / every_s, carried * masters / every_s, 1000 * seconds / every_s)
 
 
 if __name__ == "__main__":
