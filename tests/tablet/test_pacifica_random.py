@@ -1,24 +1,34 @@
 """Random troubles of a PacificA group on whole servers, with a real master. Once all is well, a primary comes within PRIMARY_S, and
-every acknowledged row is there. Repeat one seed with `survive(seed)`."""
+every acknowledged row is there. Repeat one seed with `survive(seed)`, or `survive_a_copy(seed)`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
 import pytest
 
 from ebla.actors import messages as m
+from ebla.actors.errors import OutcomeUnknown
 from ebla.actors.master.catalog.edits import TableAltered
+from ebla.chaos.simulation.network import SimulatedNetwork
 from ebla.chaos.simulation.world import NodeCrashed
 from ebla.storage.errors import EblaError
 from tests.sweeps import seeds
 from tests.tablet.appointing import LIMITS, MASTER, PacificaGroup
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, address, play, row
+from tests.tablet.test_pacifica_recent_copies import (
+    EARLIER,
+    LATER,
+    alter_minimum,
+    hand_over,
+    require_everything,
+    write,
+)
 
 PRIMARY_S = LIMITS.grace_s + 3.0
 TROUBLES = 12
@@ -193,3 +203,60 @@ def survive(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(24))
 def test_after_random_troubles_a_primary_comes_and_no_acknowledged_row_is_lost(seed: int) -> None:
     survive(seed)
+
+
+def survive_a_copy(seed: int) -> None:
+    """All servers end, and one of them returns on a copy that lacks rows. The others are back before its time is over, though slow
+    commits of the catalog, lost heartbeats and another master delay their leases."""
+    chance = Random(seed)
+
+    async def scenario(group: PacificaGroup) -> None:
+        stale, successor = chance.choice(HOSTS), chance.choice(HOSTS)
+        await write(group, *EARLIER)
+        await alter_minimum(group, chance.choice([2, 3]))
+        await group.sleep(LIMITS.stable_s)
+        copy = group.disk(stale).copy()
+        if chance.random() < 0.5 and await group.leader() != successor:
+            await hand_over(group, successor)
+        await write(group, *LATER)
+        group.crash_all()
+        group.leader_hint = None
+        group.cluster.put_disk(address(stale), copy)
+        await group.sleep(chance.choice([0.0, 2.0, 8.0, 20.0]))
+        lost = dict.fromkeys(HOSTS, 1) if chance.random() < 0.3 else {}
+        with losing_heartbeats(lost):
+            for host in chance.sample(HOSTS, len(HOSTS)):
+                group.cluster.launch(address(host), group.make(host))
+                await group.sleep(chance.choice([0.0, 0.3, 1.5]))
+                if chance.random() < 0.4:
+                    group.cluster.state(MASTER).hang(chance.choice([0.3, 2.0, 6.0, 10.0]))
+            if chance.random() < 0.3:
+                group.stop_master()
+                await group.start_master()
+            await group.sleep(4 * LIMITS.grace_s)
+        await require_everything(group)
+
+    play(scenario, seed=seed, kind=PacificaGroup)
+
+
+@contextmanager
+def losing_heartbeats(lost: dict[str, int]) -> Iterator[None]:
+    """The first heartbeats of these hosts are lost, as many as given."""
+    call = SimulatedNetwork.call
+
+    async def losing(self: Any, sender: str, to: str, method: str, *more: Any) -> Any:
+        host = sender.rpartition("/")[2]
+        if method == "heartbeat" and lost.get(host):
+            lost[host] -= 1
+            await asyncio.sleep(LIMITS.grace_s)
+            raise OutcomeUnknown("the heartbeat is lost", address=to)
+        return await call(self, sender, to, method, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedNetwork, "call", losing)
+        yield
+
+
+@pytest.mark.parametrize("seed", seeds(12, first=12))
+def test_no_acknowledged_row_is_lost_if_one_of_the_servers_returns_on_a_copy(seed: int) -> None:
+    survive_a_copy(seed)
