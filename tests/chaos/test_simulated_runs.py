@@ -36,7 +36,7 @@ SEEDS: dict[str, tuple[int, ...]] = {
     "disasters": (1,),
     "restores": (46,),
     "pacifica-accepts": (1,),
-    "locks": (1,),
+    "locks": (5,),
     "mending": (7,),
     "repairs": (12,),
     "columns-full-disks": (14,),
