@@ -11,8 +11,8 @@ from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.chaos.simulation.network import SimulatedNetwork
 from tests.tablet.appointing import LIMITS, MASTER, OPTIONS, PacificaGroup, pacifica
 from tests.tablet.copies import until
-from tests.tablet.harness import HOSTS, address, row
-from tests.tablet.test_pacifica_recent_copies import EARLIER, LATER, A, B, C, alter_minimum, write
+from tests.tablet.harness import HOSTS, address
+from tests.tablet.test_pacifica_recent_copies import A, B, C, alter_minimum, copied, require_everything, write
 from tests.tablet.test_pacifica_restarts import leads, leased, loaded
 
 UNREACHABLE_S = (
@@ -27,6 +27,11 @@ async def require_primary(group: PacificaGroup, *hosts: str, within_s: float) ->
     )
 
 
+async def start_with_lease(group: PacificaGroup, host: str) -> None:
+    group.cluster.launch(address(host), group.make(host))
+    await until(group, lambda: group.alive(host) and leased(group, host), f"{host} has a lease")
+
+
 @pytest.mark.parametrize("stale", [A, C])
 @pytest.mark.parametrize("hang_s", [4.0, 6.0, 12.0])
 @pacifica()
@@ -34,22 +39,15 @@ async def test_a_copy_does_not_lead_while_a_slow_catalog_delays_the_leases_of_th
     group: PacificaGroup, stale: str, hang_s: float
 ) -> None:
     """Their beacons arrive; the edit that records their processes takes longer than the grace."""
-    await write(group, *EARLIER)
-    await group.sleep(LIMITS.stable_s)
-    copy = group.disk(stale).copy()
-    await write(group, *LATER)
-    group.crash_all()
-    group.leader_hint = None
-    group.cluster.put_disk(address(stale), copy)
-    group.cluster.launch(address(stale), group.make(stale))
-    await until(group, lambda: group.alive(stale) and leased(group, stale), "the copy has a lease")
+    await copied(group, stale)
+    await start_with_lease(group, stale)
     group.cluster.state(MASTER).hang(hang_s)
     for host in HOSTS:
         if host != stale:
             group.cluster.launch(address(host), group.make(host))
     await until(group, lambda: all(loaded(group, host) for host in HOSTS), "all run")
     await group.sleep(hang_s + 2.0)
-    assert await group.get(*EARLIER, *LATER) == [row(number) for number in (*EARLIER, *LATER)]
+    await require_everything(group)
 
 
 @pytest.mark.parametrize("period_s", [0.5, 3.0])
@@ -165,16 +163,10 @@ async def test_a_copy_waits_for_a_voter_whose_first_heartbeat_is_lost(
     group: PacificaGroup, monkeypatch: pytest.MonkeyPatch, stale: str, before_s: float
 ) -> None:
     """All were away for long. The other voter returns so long before the time of the copy is over; its beacons arrive."""
-    await write(group, *EARLIER)
-    await group.sleep(LIMITS.stable_s)
-    copy, other = group.disk(stale).copy(), C if stale == B else B
-    await write(group, *LATER)
-    group.crash_all()
-    group.leader_hint = None
-    group.cluster.put_disk(address(stale), copy)
+    other = C if stale == B else B
+    await copied(group, stale)
     await group.sleep(2 * OPTIONS.unresponsive_s)
-    group.cluster.launch(address(stale), group.make(stale))
-    await until(group, lambda: group.alive(stale) and leased(group, stale), "the copy has a lease")
+    await start_with_lease(group, stale)
     await group.sleep(LIMITS.grace_s - before_s)
     lose(monkeypatch, address(other), MASTER, "heartbeat")
     group.cluster.launch(address(other), group.make(other))
@@ -183,8 +175,7 @@ async def test_a_copy_waits_for_a_voter_whose_first_heartbeat_is_lost(
     monkeypatch.undo()
     await group.sleep(2 * LIMITS.grace_s)
     group.cluster.launch(address(A), group.make(A))
-    await group.sleep(2 * LIMITS.grace_s)
-    assert await group.get(*EARLIER, *LATER) == [row(number) for number in (*EARLIER, *LATER)]
+    await require_everything(group)
 
 
 @pytest.mark.parametrize("after_s", [0.001, 0.003])

@@ -4,17 +4,15 @@ every acknowledged row is there. Repeat one seed with `survive(seed)`, or `survi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.errors import OutcomeUnknown
 from ebla.actors.master.catalog.edits import TableAltered
-from ebla.chaos.simulation.network import SimulatedNetwork
 from ebla.chaos.simulation.world import NodeCrashed
 from ebla.storage.errors import EblaError
 from tests.sweeps import seeds
@@ -26,6 +24,7 @@ from tests.tablet.test_pacifica_recent_copies import (
     LATER,
     alter_minimum,
     hand_over,
+    losing_heartbeats,
     require_everything,
     write,
 )
@@ -237,24 +236,6 @@ def survive_a_copy(seed: int) -> None:
         await require_everything(group)
 
     play(scenario, seed=seed, kind=PacificaGroup)
-
-
-@contextmanager
-def losing_heartbeats(lost: dict[str, int]) -> Iterator[None]:
-    """The first heartbeats of these hosts are lost, as many as given."""
-    call = SimulatedNetwork.call
-
-    async def losing(self: Any, sender: str, to: str, method: str, *more: Any) -> Any:
-        host = sender.rpartition("/")[2]
-        if method == "heartbeat" and lost.get(host):
-            lost[host] -= 1
-            await asyncio.sleep(LIMITS.grace_s)
-            raise OutcomeUnknown("the heartbeat is lost", address=to)
-        return await call(self, sender, to, method, *more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SimulatedNetwork, "call", losing)
-        yield
 
 
 @pytest.mark.parametrize("seed", seeds(12, first=12))

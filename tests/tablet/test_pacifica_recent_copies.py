@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -354,27 +356,36 @@ async def test_a_copy_that_has_run_for_long_and_met_no_primary_leads_after_one_w
     await require_everything(group)
 
 
+@contextmanager
+def losing_heartbeats(lost: dict[str, int]) -> Iterator[None]:
+    """The first heartbeats of these hosts are lost, as many as given."""
+    call = SimulatedNetwork.call
+
+    async def losing(self: Any, sender: str, to: str, method: str, *more: Any) -> Any:
+        host = sender.rpartition("/")[2]
+        if method == "heartbeat" and lost.get(host):
+            lost[host] -= 1
+            await asyncio.sleep(LIMITS.grace_s)
+            raise OutcomeUnknown("the heartbeat is lost", address=to)
+        return await call(self, sender, to, method, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedNetwork, "call", losing)
+        yield
+
+
 @pytest.mark.parametrize("least", [2, 3])
 @pacifica()
 async def test_a_copy_waits_for_voters_with_leases_whose_first_reports_are_lost(
-    group: PacificaGroup, monkeypatch: pytest.MonkeyPatch, least: int
+    group: PacificaGroup, least: int
 ) -> None:
     await write(group, *EARLIER)
     await alter_minimum(group, least)
     copy = group.disk(C).copy()
     await write(group, *LATER)
     await end(group, *HOSTS, copy=copy)
-    call, lost = SimulatedNetwork.call, {address(A): 1, address(B): 1}
-
-    async def losing(self: Any, sender: str, to: str, method: str, *sent: Any) -> Any:
-        if method == "heartbeat" and lost.get(sender):
-            lost[sender] -= 1
-            await asyncio.sleep(LIMITS.grace_s)
-            raise OutcomeUnknown("the heartbeat is lost", address=to)
-        return await call(self, sender, to, method, *sent)
-
-    monkeypatch.setattr(SimulatedNetwork, "call", losing)
-    for host in HOSTS:
-        group.cluster.launch(address(host), group.make(host))
-    await group.sleep(2 * LIMITS.grace_s)
+    with losing_heartbeats({A: 1, B: 1}):
+        for host in HOSTS:
+            group.cluster.launch(address(host), group.make(host))
+        await group.sleep(2 * LIMITS.grace_s)
     await require_everything(group)
