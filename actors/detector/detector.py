@@ -102,8 +102,8 @@ class Shown(NamedTuple):
 @dataclass(slots=True)
 class _Watched:
     """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
-    `begun_at`: the receipt of the first beacon of this incarnation. `met_at`: of its last one that counts, or would but for
-    an edit about the server that is made durable. `restarts`: how many restarts in a row came within stable_s of the one before."""
+    `begun_at`: the receipt of the first beacon of this incarnation. `met_at`: of its last one that was acknowledged, or
+    would have been if no edit about the server had been under way. `restarts`: how many restarts in a row came within stable_s of the one before."""
 
     state: str
     instance: ServerInstance | None

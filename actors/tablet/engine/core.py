@@ -52,7 +52,7 @@ class Send(msgspec.Struct, frozen=True):
 
 class Sent(NamedTuple):
     """A message that left: when, and the same `request` object as its Send. `at` is read from the
-    clock before the message leaves, never after: a lease counts from it. `process`: that answered.
+    clock before the message leaves, never after: a lease counts from it. `process`: the one that answered.
     (Neither matters for a message that failed.)"""
 
     at: float
