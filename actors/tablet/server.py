@@ -72,6 +72,7 @@ from ebla.storage.tablets.quarantine import Quarantine
 
 RECORDS = "records"
 STORIES_MAX = 4
+IDLE_S = 0.5  # the longest wait for a replica that changes, before free space is looked at
 LOAD_S = 1.0  # of a start, which returns earlier if all replicas are loaded
 
 
@@ -196,6 +197,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             self.world,
             self.identity,
             beat_s,
+            options.lease_s / 2,
             silent_s,
             refused_s,
             lambda: self.serving,
@@ -255,6 +257,8 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         """Let time pass for the replicas, until the server stops serving: without heartbeats its followers elect
         leaders that serve, and it does not campaign."""
         while True:
+            if not self.rounds.ticking and not self.rounds.stirred:
+                await self.rounds.stirring.wait_until(self.world.clock, IDLE_S)
             await self.world.clock.sleep(self.options.leader_heartbeat_s / 3)
             if not self.serving:
                 return

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 
 from ebla.actors import errors
+from ebla.actors.messages.peers import LivenessRequest
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER
 from ebla.actors.tablet.upkeep.maintenance import UNUSED_S
@@ -31,11 +32,29 @@ async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_
     tablets = [TABLET, *await group.create_many(12)]
     for tablet in tablets:
         await until_quiescent(group, tablet=tablet)
-    calls = await calls_within(group, 10 * HEARTBEAT_S)
+    loop = group.cluster.loop
+    began, steps = loop.time(), loop.steps
+    calls = await calls_within(group, 10 * LEASE_S / 2)
+    steps_each_s = (loop.steps - steps) / (loop.time() - began) / len(HOSTS)
     assert calls["replicate"] == 0
     leaders = {await group.leader(tablet) for tablet in tablets}
     assert 9 * 2 * len(leaders) <= calls["liveness"] <= 11 * 2 * len(leaders)
     assert not any(group.server(host).rounds.ticking for host in HOSTS)
+    assert steps_each_s < 130, "an idle server wakes for few things beside these messages"
+
+
+@simulated(**QUIESCES)
+async def test_a_server_that_does_not_answer_gets_the_next_message_after_a_heartbeat(group: Group) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    leader, other, third = await group.roles()
+    sent: list[str] = []
+    network = group.cluster.network
+    network.tap("liveness", LivenessRequest, lambda request: sent.append(request.dest.uuid))
+    network.cut(address(leader), address(other))
+    await group.sleep(LEASE_S)
+    assert 3 <= sent.count(group.uuid(other)) <= 4, "four heartbeats fit into a lease"
+    assert sent.count(group.uuid(third)) == 2, "twice in a lease"
 
 
 @simulated(**QUIESCES)
@@ -111,7 +130,7 @@ async def test_a_group_is_quiescent_without_a_dead_member_and_brings_it_up_to_da
     await group.upsert(row(2))
     await until_quiescent(group, leader, other)
     assert group.replica(leader).core.stance.absent == (group.replica(dead).core.me,)
-    calls = await calls_within(group, 10 * HEARTBEAT_S)
+    calls = await calls_within(group, 10 * LEASE_S / 2)
     assert calls["replicate"] == 0
     await group.restart(dead)
     await group.settle()
@@ -207,11 +226,11 @@ async def test_servers_that_are_all_started_again_elect_and_become_quiescent(gro
 async def test_lost_and_repeated_liveness_messages_do_no_harm(group: Group) -> None:
     await group.upsert(row(1))
     network = group.cluster.network
-    network.drop_probability, network.repeat_probability = 0.2, 0.3
     for n in range(2, 12):
+        network.drop_probability, network.repeat_probability = 0.2, 0.3
         await group.sleep(QUIET_S / 2)
+        network.drop_probability = network.repeat_probability = 0.0
         await group.upsert(row(n))
-    network.drop_probability = network.repeat_probability = 0.0
     await until_quiescent(group)
     assert await group.get(*range(1, 12)) == [row(n) for n in range(1, 12)]
 

@@ -218,7 +218,7 @@ async def test_a_replica_waiting_for_its_copy_is_unknown_and_one_that_cannot_be_
 ) -> None:
     seen = watched(monkeypatch, lambda _: error)
     leader, target, _ = await deleted(group, 1)
-    await until(group, lambda: health(group, leader)[target] == "unknown", "the peer is unknown")
+    await until(group, lambda: health(group, leader).get(target) == "unknown", "the peer is unknown")
     seen_health = set()
     for _ in range(60):
         await group.sleep(0.5)

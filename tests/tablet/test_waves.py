@@ -179,7 +179,7 @@ def test_groups_return_to_a_server_that_answers_again_a_few_at_a_time(electing: 
 
     @simulated(**QUIESCES)
     async def returned(group: Group) -> None:
-        tablets = [TABLET, *await group.create_many(4 * some)]
+        tablets = [TABLET, *await group.create_many(5 * some)]
         for tablet in tablets:
             await until_quiescent(group, tablet=tablet)
         server, lost, awake = group.server(HOSTS[0]), group.uuid(HOSTS[2]), 0

@@ -138,7 +138,7 @@ class Recovery:
         health = replica.core.health(now, self.options.follower_failed_s)
         if health != replica.health:
             replica.health = health
-            self.rounds.stirred[replica.tablet] = replica
+            self.rounds.stir(replica)
         return [uuid for uuid, state in health.items() if state not in (HEALTHY, LOST)]
 
     def _note_copying(self, core: GroupCore, uuid: str, attempt: Attempt, now: float) -> None:

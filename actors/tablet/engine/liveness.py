@@ -1,7 +1,8 @@
 """The liveness of other servers, on which quiescent groups rely: see quiescence.py.
 
-A server sends a liveness message to each server that has quiescent followers of its leaders, every heartbeat's time, however many
-they are. For a follower it replaces its leader's heartbeat, and its answer replaces the follower's. Both messages name the tablets
+A server sends a liveness message to each server that has quiescent followers of its leaders, twice in a lease, however many they are;
+after a heartbeat's time if the last one has no answer. For a follower it replaces its leader's heartbeat, and its answer replaces the
+follower's. Both messages name the tablets
 for which they do not count, because the replica there is awake, or has ended, and repeat each name until the other server has taken
 it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has ceased to lead, whatever
 is lost, doubled or late.
@@ -94,15 +95,18 @@ class Liveness:
         world: World,
         identity: Identity,
         heartbeat_s: float,
+        interval_s: float,
         silent_s: float,
         refused_s: float,
         serving: Callable[[], bool],
         loading: Callable[[], bool],
     ) -> None:
-        """`refused_s`: between two times at which groups that are quiescent without a starting server learn that it starts."""
+        """`heartbeat_s`: until the next message to a server that has not answered the last one; `interval_s`: to any other.
+        `refused_s`: between two times at which groups that are quiescent without a starting server learn that it starts."""
         self.world = world
         self.identity = identity
         self.heartbeat_s = heartbeat_s
+        self.interval_s = interval_s
         self.silent_s = silent_s
         self.refused_s = refused_s
         self.serving = serving
@@ -338,13 +342,19 @@ class Liveness:
         due = now + self.heartbeat_s
         for other in self._others.values():
             if other.wanted(now):
-                due = min(due, other.sent_at + self.heartbeat_s)
+                due = min(due, self._next_at(other))
             if other.followed:
                 due = min(due, self._received[other.uuid] + self.silent_s)
         return due
 
+    def _next_at(self, other: Other) -> float:
+        """The time of the next message, if one is wanted."""
+        answered = self._answered.get(other.uuid)
+        has_answered = answered is not None and answered.sent_at >= other.sent_at
+        return other.sent_at + (self.interval_s if has_answered else self.heartbeat_s)
+
     def _watch(self, other: Other, now: float) -> None:
-        due = other.wanted(now) and now >= other.sent_at + self.heartbeat_s
+        due = other.wanted(now) and now >= self._next_at(other)
         if due and other.in_flight < IN_FLIGHT_MAX and not self.stuck(now):
             other.sent_at = now
             other.in_flight += 1

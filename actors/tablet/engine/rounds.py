@@ -61,7 +61,9 @@ class Rounds:
         self.synced_seq = self.shared.next_seq  # everything below is on disk
         self._links: dict[tuple[str, str], Link] = {}
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
+        self.touching = Bell()  # rung for each of them
         self.stirred: dict[str, Replica] = {}  # since the server last looked for changes to report
+        self.stirring = Bell()  # rung for each of them
         self.unchecked: dict[str, Replica] = {}  # since recovery last checked the health of their peers
         self.unmeasured: dict[str, Replica] = {}  # since the figures were last read
         self.ticking: dict[str, Replica] = {}  # those for which time passes
@@ -129,12 +131,14 @@ class Rounds:
     def ended(self, replica: Replica) -> None:
         """Note that the replica has failed, or is deleted."""
         self.liveness.note(replica)
-        self.touched[replica.tablet] = replica
         self.stir(replica)
 
     def stir(self, replica: Replica) -> None:
-        """Note a change that is no event of the core, for reports and figures."""
-        self.stirred[replica.tablet] = self.unmeasured[replica.tablet] = replica
+        """Note a change that is no event of the core, for maintenance, reports and figures."""
+        tablet = replica.tablet
+        self.touched[tablet] = self.stirred[tablet] = self.unmeasured[tablet] = replica
+        self.touching.ring()
+        self.stirring.ring()
 
     def _note_stance(self, replica: Replica) -> None:
         if replica.core.stance is not replica.stance:
@@ -151,7 +155,7 @@ class Rounds:
         """Let the replica take part in the next round."""
         tablet = replica.tablet
         replica.due, replica.awaits_turn = NEVER, False
-        self._dirty[tablet] = self.touched[tablet] = self.unchecked[tablet] = self.ticking[tablet] = replica
+        self._dirty[tablet] = self.unchecked[tablet] = self.ticking[tablet] = replica
         self.stir(replica)
         self._wake.ring()
 
@@ -290,8 +294,6 @@ class Rounds:
         for snapshot in replica.checkpoints:
             self.on_checkpoint(replica, snapshot)
         replica.checkpoints.clear()
-        if replica.full:
-            self.touched[replica.tablet] = replica
         if more:
             self.touch(replica)
 

@@ -4,6 +4,7 @@ for work."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 
@@ -83,6 +84,12 @@ class Bell:
             finally:
                 self._waiter = None
         self._rung = False
+
+    async def wait_until(self, clock: Clock, seconds: float) -> None:
+        """As `wait`, for these seconds at most."""
+        with contextlib.suppress(TimeoutError):
+            async with clock.timeout(seconds):
+                await self.wait()
 
 
 def release(futures: Iterable[asyncio.Future[None]]) -> None:

@@ -41,7 +41,8 @@ from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument, 
 from ebla.storage.logs.entries import EXPIRE, Position
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
-TURNS = 4800  # so many checks, four minutes, also include each idle replica once, in turn
+IDLE_S = 0.5  # the longest wait for such a replica before a check
+TURNS_S = 240.0  # in this time, the checks also include each idle replica once, in turn
 UNMAPPED_MAX = 50  # replicas whose files are unmapped after one check
 UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0
@@ -80,7 +81,7 @@ class Maintenance:
         self._held: dict[str, int] = {}  # the sums, by disk
         self._unapplied = 0
         self._turn: list[str] = []  # tablets whose turn comes
-        self._at_a_time = 0
+        self._turned_at = self.world.now()  # the time of the last turns
         self._unmap_at = self.world.now() + UNUSED_S
         self._unmapping: list[Replica] = []  # those to look at next
         self._flushing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and the start of the flush
@@ -114,7 +115,6 @@ class Maintenance:
                 self.rounds.tally.flushes += 1
                 self._synced(DATA, began)
             await self.world.faults.here("tablet.flush.after_commit")
-        self.rounds.touched[replica.tablet] = replica
         self.rounds.stir(replica)
         if replica.full:
             replica.full = False
@@ -174,6 +174,8 @@ class Maintenance:
 
     async def _watch(self) -> None:
         while True:
+            if not self._is_busy():
+                await self.rounds.touching.wait_until(self.world.clock, IDLE_S)
             await self.world.clock.sleep(CHECK_S)
             replicas = self._take_touched()
             self.measure(replicas)
@@ -195,6 +197,12 @@ class Maintenance:
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
             self.scans.expire()
             self._unmap_unused()
+
+    def _is_busy(self) -> bool:
+        """Whether a check finds work though no replica changes."""
+        under_way = self._flushing or self.compactor.committing or self._unmapping
+        too_large = self.load.memtable_bytes > self.options.memtable_bytes
+        return bool(self.rounds.touched or under_way) or too_large
 
     def _unmap_unused(self) -> None:
         """Unmap the files of replicas that were not used since the last look at them, some at a time: other commits to the
@@ -278,11 +286,14 @@ class Maintenance:
         replica's log or answers may have ended elsewhere."""
         touched, self.rounds.touched = self.rounds.touched, {}
         if not self._turn:
-            self._turn, self._at_a_time = list(self.replicas), math.ceil(len(self.replicas) / TURNS)
-        for tablet in self._turn[-self._at_a_time :] if self._turn else ():
+            self._turn = list(self.replicas)
+        now = self.world.now()
+        first = max(0, len(self._turn) - math.ceil(len(self.replicas) * (now - self._turned_at) / TURNS_S))
+        for tablet in self._turn[first:]:
             if tablet in self.replicas:
                 touched[tablet] = self.replicas[tablet]
-        del self._turn[-self._at_a_time :]
+        del self._turn[first:]
+        self._turned_at = now
         return list(touched.values())
 
     def _expire(self, replica: Replica) -> None:
