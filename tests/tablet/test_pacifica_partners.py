@@ -216,3 +216,24 @@ async def test_a_primary_that_stops_just_after_a_take_over_is_followed_by_the_vo
     stopping = asyncio.ensure_future(group.cluster.stop(address(A)))
     await require_primary(group, B, within_s=LIMITS.grace_s)
     await stopping
+
+
+@pytest.mark.parametrize("away_s", [6.0, 11.0])
+@pacifica()
+async def test_a_voter_that_returns_leads_instead_of_a_server_that_stops(
+    group: PacificaGroup, away_s: float
+) -> None:
+    """C is dead, and B is suspended when A asks for it as its successor: so A is appointed again, and declines."""
+    await write(group, 1)
+    await group.sleep(LIMITS.stable_s)
+    group.crash(C)
+    await until(group, lambda: len(group.stored.voters()) == 2, "C has lost its vote")
+    await group.sleep(2 * LIMITS.grace_s)
+    suspended = {group.uuid(B)}
+    group.detector.allowed = lambda uuid: uuid not in suspended
+    stopping = asyncio.ensure_future(group.cluster.stop(address(A)))
+    await group.sleep(away_s)
+    assert group.stored.primary == group.uuid(A) and not stopping.done()
+    suspended.clear()
+    await require_primary(group, B, within_s=LIMITS.grace_s / 2)
+    await stopping

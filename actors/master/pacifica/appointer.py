@@ -272,8 +272,10 @@ class Appointer:
             if known is None or each.tablet in self.planner.doubts:
                 continue
             found.append(Appointed(each.tablet, known))
-            if known.primary == request.instance.uuid and known.index >= each.configuration.index:
-                self.planner.follows(each.tablet, known.index)  # the answer is the order
+            asked, mine = each.configuration, request.instance.uuid
+            if known.primary == asked.primary == mine and known.index >= asked.index:
+                # The answer is the order. One that asked for another primary may be stopping, and then declines.
+                self.planner.follows(each.tablet, known.index)
         waiting.answer.set_result(Appointments(stamp.start, stamp.number, tuple(found)))
 
     def _refuse(self, error: EblaError) -> None:

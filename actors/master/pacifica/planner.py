@@ -170,9 +170,10 @@ class Planner:
             self._note(tablet, Reported(known.primary, stamp.start, ballot, declined=True))
 
     def _note(self, tablet: str, reported: Reported) -> None:
-        """A replica that does not run, as before, does not take back that it has declined."""
+        """A replica that does not run, or asks for a successor, does not take back that it has declined."""
         before = self._reported.get(tablet)
-        if before is None or not before.declined or before.start != reported.start or reported.ballot > 0:
+        has_declined = before is not None and before.declined and before.start == reported.start
+        if not has_declined or (reported.ballot > 0 and reported.asks_until == -inf):
             self._reported[tablet] = reported
         self.unled[tablet] = None
 
