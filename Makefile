@@ -65,8 +65,10 @@ docs: venv
 	@cp README.md CONTRIBUTING.md build/docs; cp -r docs/. build/docs/docs; cp benchmarks/RESULTS.md build/docs/benchmarks
 	$(BIN)/zensical build --strict
 
+REPLICATION ?= raft
+
 demo: venv
-	@$(BIN)/ebla demo
+	@$(BIN)/ebla demo --replication $(REPLICATION)
 
 # The README's picture of the demo's report. It needs Chromium.
 picture: venv

@@ -50,7 +50,7 @@ def open_request_forgotten(
     original(self, client, sequence, first_incomplete + 1, *rest)
 
 
-@defect("crowds", 60, OpsUnit, "succeed", seed=1)
+@defect("crowds", 60, OpsUnit, "succeed", seed=0)
 def first_answer_for_all(original: Any, self: OpsUnit, result: WriteResult) -> None:
     """All callers whose rows travelled together get the answer of the first one."""
     for op in self.ops:
@@ -96,7 +96,7 @@ def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
         original(self, *request)
 
 
-@defect("refusals", 200, Router, "_fail", seed=102, faults=LATE_COPIES)
+@defect("refusals", 200, Router, "_fail", seed=13, faults=LATE_COPIES)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
     """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""

@@ -61,7 +61,7 @@ def forced_in_the_next_term(known: int, random: object) -> int:
     return known + 1
 
 
-@defect("disasters", 20, RaftCore, "_refused_as_forced", seed=4, faults=GIVEN_UP_AND_BACK)
+@defect("disasters", 20, RaftCore, "_refused_as_forced", seed=5, faults=GIVEN_UP_AND_BACK)
 def given_up_leads_on(self: RaftCore, peer: str, sent: Any, answer: Answer) -> None:
     """A replica leads on after it learned that it was given up."""
     self.failed(self._now, peer, sent, True)

@@ -60,7 +60,7 @@ def tombstone_forgets_its_end(self: TombstoneVoter, now: float, request: VoteReq
     return election.judge(request, self.hard_state, LogIndex(), leader_alive=alive)
 
 
-@defect("mending", 40, Tombstone, "save", seed=0)
+@defect("mending", 40, Tombstone, "save", seed=3)
 async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None:
     """A tombstone, or a replica that is being copied, answers a vote before it is on disk."""
     self.voter.saved(self.voter.hard_state)
@@ -76,7 +76,7 @@ async def tombstone_without_votes(
     return tombstone
 
 
-@defect("mending", 40, Copies, "_reserve", seed=0)
+@defect("mending", 40, Copies, "_reserve", seed=2)
 async def ready_before_durable(
     original: Any, self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun
 ) -> Any:
@@ -87,7 +87,7 @@ async def ready_before_durable(
     return tombstone
 
 
-@defect("mending", 200, bootstrap, "gather", seed=104)
+@defect("mending", 200, bootstrap, "gather", seed=37)
 def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
     """A start takes a former replica's entries in the shared log for the copy's."""
     for found in shared:
@@ -96,7 +96,7 @@ def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) ->
             tail.add(found.index, found.seq, found.record, found.damage)
 
 
-@defect("mending", 200, seed=11)
+@defect("mending", 200, seed=8)
 def copy_without_its_log() -> list[Swap]:
     """A copy ends where the source's rows end, so acknowledged entries are missing."""
     begun = CopySources._begun
@@ -131,7 +131,7 @@ def non_voters_count(
     self._voters = tuple(peer.uuid for peer in configuration.peers)
 
 
-@defect("members", 60, RaftState, "_become_candidate", seed=4)
+@defect("members", 60, RaftState, "_become_candidate", seed=1)
 def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered: bool) -> Any:
     """The votes of non-voters and pre-voters count in an election."""
     poll = original(self, pre_vote=pre_vote, ordered=ordered)
@@ -157,7 +157,7 @@ def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     return True
 
 
-@defect("mending", 60, LogRetention, "anchor", seed=48)
+@defect("mending", 60, LogRetention, "anchor", seed=36)
 def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
@@ -167,7 +167,7 @@ def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=32)
+@defect("members", 80, seed=30)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 
@@ -184,7 +184,7 @@ def newcomer_evicted() -> list[Swap]:
     ]
 
 
-@defect("mending", 200, seed=153)
+@defect("mending", 200, seed=149)
 def copy_from_anybody() -> list[Swap]:
     """A copy is made from any replica, also from one that does not lead."""
     return [
@@ -194,7 +194,7 @@ def copy_from_anybody() -> list[Swap]:
     ]
 
 
-@defect("mending", 40, Starting, "_read_tombstone", seed=1)
+@defect("mending", 40, Starting, "_read_tombstone", seed=2)
 async def start_forgets_its_end(original: Any, self: Starting, superblock: Superblock) -> None:
     """A start forgets the end of a tombstone's log."""
     await original(self, replace(superblock, last=START))

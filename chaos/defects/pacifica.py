@@ -64,7 +64,7 @@ LATE_BEACONS = (
 )
 # The master starts again while the first server is cut off, and another server does so, too.
 UNKNOWN_TO_A_NEW_MASTER = (
-    Fault(1.9, "crash", ("host-2",), 0.02),
+    Fault(2.3, "crash", ("host-2",), 0.02),
     Fault(2.8, "isolate", ("host-1",), 3.5),
     Fault(2.82, "crash", ("master",), 0.02),
 )
@@ -131,7 +131,7 @@ def stale_primary_serves() -> list[Swap]:
     return [(PacificaCore, "tick", tick_with_a_lease), (Lease, "holds", holds_any)]
 
 
-@defect("pacifica-restarts", 60, Detector, "beacon", seed=4)
+@defect("pacifica-restarts", 60, Detector, "beacon", seed=1)
 def beacon_acknowledged_too_early(
     original: Any, self: Detector, now: float, shown: ServerInstance, lease: int
 ) -> str:
@@ -188,7 +188,7 @@ def granted_before_durable(original: Any, self: Appointer) -> Any:
     return edits
 
 
-@defect("pacifica-leases", 60, seed=7, faults=UNKNOWN_TO_A_NEW_MASTER)
+@defect("pacifica-leases", 60, seed=5, faults=UNKNOWN_TO_A_NEW_MASTER)
 def unknown_taken_for_gone() -> list[Swap]:
     """A new master replaces a primary whose beacon it has not received yet, because another server has restarted."""
     original = appointments.after_end
@@ -254,7 +254,7 @@ def doubt_ended_too_early(
 # -- the core
 
 
-@defect("pacifica-elections", 60, seed=0)
+@defect("pacifica-elections", 60, seed=3)
 def secondary_acknowledges_before_sync() -> list[Swap]:
     """A secondary acknowledges entries before they are on disk."""
 
@@ -322,7 +322,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=18, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=3, faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(
     self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
 ) -> None:

@@ -6,8 +6,6 @@ These scenarios have no such variant:
     growing     lets the journal grow; its tables have one replica, which pauses as often as the master does
 
 Those with several masters hit tablet servers, too: the active master and a primary may be away at the same time.
-
-Of those with columns (columns.py) only some have one: those that damage, copy, alter or lose rows.
 """
 
 from __future__ import annotations
@@ -21,22 +19,10 @@ from ebla.chaos.scenarios import columns
 from ebla.chaos.scenarios.scenario import ENVELOPES, Scenario, rates, small
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.tokens import Tokens
-from ebla.storage.schema import ROWS
 
 PREFIX = "pacifica-"
 WITHOUT = ("locks", "growing")
 SERVERS_TOO = ("masters", "takeovers")
-WITH_COLUMNS = (
-    "everything",
-    "disks",
-    "full-disks",
-    "copies",
-    "members",
-    "mending",
-    "alters",
-    "restores",
-    "disasters",
-)
 
 # Leases are half as long as in production, so that a server ends, and returns, within a run.
 LIMITS = DetectorLimits(beacon_s=0.5, lease_s=2.0, grace_s=2.5)
@@ -72,7 +58,7 @@ FIRST = (
 
 def with_pacifica(scenarios: Collection[Scenario]) -> Iterator[Scenario]:
     for each in (*scenarios, *columns.with_columns(scenarios)):
-        if _has_variant(each):
+        if each.name not in WITHOUT:
             variant = replace(each, name=PREFIX + each.name, replication="pacifica")
             mix = {**each.mix, **ENVELOPES} if each.mix else {}
             shape = replace(
@@ -84,9 +70,3 @@ def with_pacifica(scenarios: Collection[Scenario]) -> Iterator[Scenario]:
             points = (*each.points, *PACIFICA_POINTS)
             yield replace(variant, mix=mix, shape=shape, points=points, victims=victims)
     yield ACCEPTS
-
-
-def _has_variant(each: Scenario) -> bool:
-    if each.storage == ROWS:
-        return each.name not in WITHOUT
-    return each.name.removeprefix(columns.PREFIX) in WITH_COLUMNS

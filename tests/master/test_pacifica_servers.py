@@ -6,7 +6,7 @@ import asyncio
 
 from ebla import aio
 from ebla.actors import messages as m
-from ebla.actors.master.messages import MoveReplicaRequest
+from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
 from ebla.actors.messages.repair import MembersReply
 from tests.master.healed import asked
 from tests.master.real_servers import OPTIONS, members_of, open_stage, role, server, table
@@ -108,6 +108,18 @@ async def test_a_hand_over_and_a_move(stage: Stage) -> None:
     )
     assert await rows(flights) == 20
     await stage.until(lambda: not stage.master.catalog.tablets[tablet].former, 200)
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_primary_leaves_a_host_that_is_drained_and_writes_go_on(stage: Stage) -> None:
+    tablet, flights = await with_rows(stage, "abcd")
+    first = host_of(stage, tablet)
+    await stage.ask("drain", DrainRequest(first), DrainReply)
+    await flights.upsert(LATER)
+    await stage.until(lambda: first not in members_of(stage, tablet), 200)
+    assert sorted(members_of(stage, tablet).values()) == ["voter"] * 3
+    assert host_of(stage, tablet) != first and await rows(flights) == 30
+    await stage.until(lambda: tablet not in role(stage, first).replicas, 200)
 
 
 FAILED_S = 6.0
