@@ -39,7 +39,7 @@ SEEDS: dict[str, tuple[int, ...]] = {
     "locks": (5,),
     "mending": (7,),
     "repairs": (12,),
-    "columns-full-disks": (14,),
+    "columns-full-disks": (6,),
     # These have more kinds of faults than seed 0, and need half its time.
     "alters": (4,),
     "columns-chains": (5,),
