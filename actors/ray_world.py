@@ -14,11 +14,12 @@ Ray's failures become the two that callers know:
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -52,11 +53,14 @@ INLINE_BYTES = 4_000_000
 # Each of malloc's arenas keeps the memory that its threads have freed. A role has a dozen threads, of which rarely two
 # work at a time: one arena costs no speed, and makes a tablet server under load a fifth smaller.
 ARENAS_MAX = 1
+# Arrow's own allocator keeps what it has freed, too: a server under load is a fifth smaller without it, and as fast.
+ARROW_POOL = "system"
 ACTOR: dict[str, Any] = {
     "runtime_env": {
         "env_vars": {
             "RAY_max_direct_call_object_size": str(INLINE_BYTES),
             "MALLOC_ARENA_MAX": str(ARENAS_MAX),
+            "ARROW_DEFAULT_MEMORY_POOL": ARROW_POOL,
         }
     },
     "max_restarts": -1,
@@ -66,6 +70,8 @@ ACTOR: dict[str, Any] = {
     "lifetime": "detached",
     "num_cpus": 0,
 }
+TRIM_S = 5.0  # between two looks at the CPU time
+BUSY_SHARE = 0.2  # of a core: above that, a process is busy
 COLLECT_AT = (20_000, 20, 20)  # new objects, and younger generations' runs, before the collector runs
 LOOKUPS_MAX = 4  # threads for lookups in the GCS; a GCS that hangs blocks only these
 
@@ -197,6 +203,7 @@ class RoleActor:
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
             return ray_world(own.address, own.namespace, disk, tasks, fail)
 
+        self._trimming = asyncio.create_task(trim_after_load(time.process_time, asyncio.sleep, _malloc_trim))
         exporter = Exporter(own.namespace.removeprefix("ebla-"), own.address, own.slot)
         self._shell = Shell(own, make_world, MachineClock(), end_process, exporter.export)
 
@@ -219,6 +226,27 @@ def _settle_garbage() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AT)
+
+
+async def trim_after_load(
+    cpu_s: Callable[[], float], sleep: Callable[[float], Awaitable[None]], trim: Callable[[], None]
+) -> None:
+    """Give memory back to the system whenever a busy time is over: malloc keeps what was freed below anything that is in use, which
+    is 100 MB in a tablet server after a load."""
+    busy, before = False, cpu_s()
+    while True:
+        await sleep(TRIM_S)
+        was_busy, now = busy, cpu_s()
+        busy, before = now - before > TRIM_S * BUSY_SHARE, now
+        if was_busy and not busy:
+            trim()
+
+
+def _malloc_trim() -> None:
+    """Of glibc; other C libraries have no such function."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def actor_class(role: type[Role]) -> type[RoleActor]:
