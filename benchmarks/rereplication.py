@@ -27,7 +27,7 @@ from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import EblaError
 
 NAME = "ebla"
-LOGS, DATA_BYTES, RECORD_BYTES = 6, 400_000_000, 100_000
+LOGS, DATA_BYTES, RECORD_BYTES = 6, 1_200_000_000, 100_000
 TOGETHER = 20  # records of one call
 WITHIN_S, LOOK_S = 300.0, 0.1
 
@@ -68,8 +68,8 @@ def repair(hosts: int = 4) -> Repair:
         ) as db,
     ):
         for number in range(LOGS):
-            _fill(db.create_log(f"repaired-{number}", roll_bytes=16 << 20), DATA_BYTES // LOGS)
-        carried = carry(DATA_BYTES // 2, "host-1", "host-2")
+            _fill(db.create_log(f"repaired-{number}"), DATA_BYTES // LOGS)
+        carried = carry(DATA_BYTES // 6, "host-1", "host-2")
         return asyncio.run(_repair(LocalCluster.attach(Path(directory) / "cluster"), hosts, carried))
 
 
