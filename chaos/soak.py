@@ -67,6 +67,10 @@ class Task(msgspec.Struct, frozen=True):
 
 # Calls that never leave a process, so no network counts them. Their fault points must be reached.
 NEAR_CALLS = ("grow",)
+WORKER_ENDED, NO_MEMORY = (
+    "a worker process ended by itself",
+    ", perhaps because the system had no memory left",
+)
 
 
 @dataclass
@@ -329,7 +333,7 @@ def _end_of_worker(under_way: dict[Future[Report], tuple[int, Plan]]) -> str:
     made = (
         f" during {lost[0].scenario} seed {lost[0].seed}" if lost else ""
     )  # it makes one run after the other
-    return f"a worker process ended by itself{made}, perhaps because the system had no memory left"
+    return WORKER_ENDED + made + NO_MEMORY
 
 
 class Shrunk(msgspec.Struct, frozen=True):
@@ -400,13 +404,20 @@ def hunt(wanted: Defect, seeds: Iterable[int]) -> Hunt:
 def hunts(
     defects: Sequence[Defect], pools: Sequence[ProcessPoolExecutor], seeds: int | None = None
 ) -> Iterator[Hunt]:
-    """Every hunt as it ends, with at most `seeds` tries; by default the defect's own limit."""
-    asked = [
-        pools[number % len(pools)].submit(_hunt, each.name, seeds or each.seeds_max)
+    """Every hunt as it ends, with the first `seeds` seeds; by default with the seed that found the defect last, and then with as
+    many as the defect allows."""
+    asked = {
+        pools[number % len(pools)].submit(_hunt, each.name, seeds): each
         for number, each in enumerate(defects)
-    ]
-    yield from (future.result() for future in as_completed(asked))
+    }
+    for future in as_completed(asked):
+        try:
+            yield future.result()
+        except BrokenProcessPool:
+            lost = asked[future]
+            yield Hunt(lost.name, lost.scenario, None, 0, 0.0, WORKER_ENDED + NO_MEMORY)
 
 
-def _hunt(name: str, seeds: int) -> Hunt:
-    return hunt(defect(name), range(seeds))
+def _hunt(name: str, seeds: int | None) -> Hunt:
+    wanted = defect(name)
+    return hunt(wanted, range(seeds) if seeds else [wanted.seed, *range(wanted.seeds_max)])

@@ -22,12 +22,6 @@ MODULES = sorted((ROOT / "chaos" / "defects").glob("*.py"))
 PAGE = ROOT / "docs" / "testing.md"
 
 
-def search(name: str) -> soak.Hunt:
-    """The seed that found it last time, then from the beginning."""
-    wanted = defect(name)
-    return soak.hunt(wanted, [wanted.seed, *range(wanted.seeds_max)])
-
-
 def with_seeds(module: str, seeds: Mapping[str, int]) -> str:
     """The source of a module of defects, with other seeds."""
     for name, seed in seeds.items():
@@ -53,13 +47,11 @@ def main(names: list[str]) -> int:
     moved: dict[str, int] = {}
     lost = []
     with soak.workers(2) as pools:
-        asked = {name: pools[number % 2].submit(search, name) for number, name in enumerate(names or DEFECTS)}
-        for name, future in asked.items():
-            hunt = future.result()
+        for hunt in soak.hunts([defect(name) for name in names or DEFECTS], pools):
             if hunt.seed is None:
-                lost.append(name)
-            elif hunt.seed != defect(name).seed:
-                moved[name] = hunt.seed
+                lost.append(hunt.defect)
+            elif hunt.seed != defect(hunt.defect).seed:
+                moved[hunt.defect] = hunt.seed
     for module in MODULES:
         module.write_text(with_seeds(module.read_text(), moved))
     subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *MODULES], check=True)

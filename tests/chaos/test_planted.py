@@ -24,8 +24,7 @@ PLANTED = list(DEFECTS) if FACTOR > 1 else list(DEFECTS)[::4]
 @pytest.fixture(scope="module")
 def hunts() -> list[soak.Hunt]:
     with soak.workers(2) as pools:
-        asked = [pools[number % 2].submit(reseed.search, name) for number, name in enumerate(PLANTED)]
-        return [future.result() for future in asked]
+        return list(soak.hunts([defect(name) for name in PLANTED], pools))
 
 
 def test_the_planted_defects_are_found(hunts: list[soak.Hunt]) -> None:

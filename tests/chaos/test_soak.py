@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -22,7 +22,7 @@ from ebla.chaos.pages import VIOLATION, VOID
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.runs import Report
 from ebla.chaos.scenarios.scenarios import SCENARIOS
-from ebla.chaos.soak import PAIRS_EVERY, Soak, Task, paired
+from ebla.chaos.soak import PAIRS_EVERY, Hunt, Soak, Task, paired
 
 COUNTS = ("begun", "effects", "fired", "crashed", "reached", "asked", "carried_out")
 NAMES = (*SCENARIOS, *(f"scenario-{number}" for number in range(2 * PAIRS_EVERY)))
@@ -222,20 +222,39 @@ def test_an_exception_ends_workers_in_the_middle_of_their_runs() -> None:
     assert not Path("/proc", str(process)).exists()
 
 
-def test_a_hunt_tries_the_given_number_of_seeds() -> None:
-    asked_for: list[int] = []
+def test_a_hunt_tries_the_given_number_of_seeds_or_first_the_one_that_found_the_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
 
-    class Hunter:
-        def submit(self, work: Callable[..., object], name: str, seeds: int) -> Future[None]:
-            asked_for.append(seeds)
-            future: Future[None] = Future()
-            future.set_result(None)
+    def misses(wanted: Defect, seeds: Iterable[int]) -> Hunt:
+        tried.extend(seeds)
+        return Hunt(wanted.name, wanted.scenario, None, len(tried), 0.0, "")
+
+    class Here:
+        def submit(self, work: Callable[..., Hunt], *given: object) -> Future[Hunt]:
+            future: Future[Hunt] = Future()
+            future.set_result(work(*given))
+            return future
+
+    monkeypatch.setattr(soak, "hunt", misses)
+    wanted = DEFECTS["apply-twice"]
+    for seeds, expected in ((3, [0, 1, 2]), (None, [wanted.seed, *range(wanted.seeds_max)])):
+        tried.clear()
+        list(soak.hunts([wanted], [cast(ProcessPoolExecutor, Here())], seeds))
+        assert tried == expected
+
+
+def test_a_hunt_whose_worker_ends_finds_nothing_and_says_so() -> None:
+    class Dead:
+        def submit(self, *given: object) -> Future[Hunt]:
+            future: Future[Hunt] = Future()
+            future.set_exception(BrokenProcessPool("killed"))
             return future
 
     wanted = DEFECTS["apply-twice"]
-    for seeds in (1000, None):
-        list(soak.hunts([wanted], [cast(ProcessPoolExecutor, Hunter())], seeds))
-    assert asked_for == [1000, wanted.seeds_max]
+    (lost,) = soak.hunts([wanted], [cast(ProcessPoolExecutor, Dead())])
+    assert (lost.defect, lost.seed) == ("apply-twice", None) and "ended by itself" in lost.violation
 
 
 def test_a_defect_that_no_longer_fits_the_code_is_not_found() -> None:

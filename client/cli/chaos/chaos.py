@@ -156,7 +156,7 @@ def planted(
         int | None,
         option(
             "-n --seeds N",
-            "Most seeds to try (default: the number within which the defect must be found).",
+            "Seeds to try, from 0 on (default: the one that found the defect last, then as many as it may need).",
             min=1,
         ),
     ] = None,
