@@ -76,8 +76,8 @@ def test_with_a_suspended_primary_the_next_process_of_a_successor_waits_for_the_
     assert primary_after(deployment, asked) in ("b", "c")
 
 
-def reports_that_it_asks(deployment: Deployment) -> None:
-    view = PacificaView("inactive", 1, last_index=9, verified=True, asks=True)
+def reports_that_it_asks(deployment: Deployment, ballot: int = 1) -> None:
+    view = PacificaView("inactive", ballot, last_index=9, verified=True, asks=True)
     asking = ReplicaReport(deployment.tablets[0], "running", view, deployment.stored())
     deployment.planner.take(deployment.now, deployment.instance("a"), report(asking))
 
@@ -101,6 +101,17 @@ def test_a_primary_whose_request_for_a_successor_does_not_come_gets_another_ball
         reports_that_it_asks(deployment)
     assert primary_after(deployment) == "a"
     assert deployment.planner.orders() == {"a": list(deployment.tablets)}
+
+
+def test_a_decline_of_an_earlier_ballot_does_not_hide_that_a_primary_asks() -> None:
+    """It declined ballot 1, and led ballot 2, of which no report came."""
+    deployment = Deployment("abc", primary="a")
+    deployment.declines("a")
+    assert primary_after(deployment, deployment.asks("a", appointed(deployment.stored(), "a"))) == "a"
+    for _ in range(3):
+        reports_that_it_asks(deployment, ballot=2)
+        deployment.passes(GRACE_S / 2, "abc")
+    assert primary_after(deployment) == "a"
 
 
 def test_the_wait_for_a_voter_goes_on_while_it_restarts() -> None:

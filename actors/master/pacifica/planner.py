@@ -170,10 +170,11 @@ class Planner:
             self._note(tablet, Reported(known.primary, stamp.start, ballot, declined=True))
 
     def _note(self, tablet: str, reported: Reported) -> None:
-        """A replica that does not run, or asks for a successor, does not take back that it has declined."""
+        """A replica that does not run, or still asks for a successor, does not take back that it has declined."""
         before = self._reported.get(tablet)
         has_declined = before is not None and before.declined and before.start == reported.start
-        if not has_declined or (reported.ballot > 0 and reported.asks_until == -inf):
+        is_later = before is not None and reported.ballot > before.ballot
+        if not has_declined or is_later or (reported.ballot > 0 and reported.asks_until == -inf):
             self._reported[tablet] = reported
         self.unled[tablet] = None
 
