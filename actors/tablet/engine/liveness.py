@@ -2,10 +2,9 @@
 
 A server sends a liveness message to each server that has quiescent followers of its leaders, twice in a lease, however many they are;
 after a heartbeat's time if the last one has no answer. For a follower it replaces its leader's heartbeat, and its answer replaces the
-follower's. Both messages name the tablets
-for which they do not count, because the replica there is awake, or has ended, and repeat each name until the other server has taken
-it. So an answer never counts for a follower that watches for itself, and no follower trusts a leader that has ceased to lead, whatever
-is lost, doubled or late.
+follower's. Both messages name the tablets for which they do not count, because the replica there is awake, or has ended, and repeat
+each name until the other server has taken it. So an answer never counts for a follower that watches for itself, and no follower trusts
+a leader that has ceased to lead, whatever is lost, doubled or late.
 
 Followers wake when their leader's server is silent for an election timeout, in waves: the next ones wake when those before have
 elected, so a server that is only late ends the waves with its next message. A Raft leader stays quiescent while a majority answers,

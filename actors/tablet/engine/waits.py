@@ -85,7 +85,7 @@ class Bell:
                 self._waiter = None
         self._rung = False
 
-    async def wait_until(self, clock: Clock, seconds: float) -> None:
+    async def wait_for(self, clock: Clock, seconds: float) -> None:
         """As `wait`, for these seconds at most."""
         with contextlib.suppress(TimeoutError):
             async with clock.timeout(seconds):
