@@ -197,7 +197,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             self.world,
             self.identity,
             beat_s,
-            options.lease_s / 2,
+            options.lease_s,
             silent_s,
             refused_s,
             lambda: self.serving,

@@ -9,12 +9,13 @@ from ebla.actors import errors
 from ebla.actors.messages.peers import LivenessRequest
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER
+from ebla.actors.tablet.engine.liveness import AGAIN_SHARE, INTERVAL_SHARE
 from ebla.actors.tablet.upkeep.maintenance import UNUSED_S
 from ebla.chaos.simulation.medium import COMMIT_S
 from ebla.storage.errors import Corruption
 from tests.tablet.appointing import PacificaGroup, pacifica, voting
 from tests.tablet.copies import entomb, until
-from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulated
+from tests.tablet.harness import HOSTS, TABLET, Group, address, is_readable, row, simulated
 from tests.tablet.quiet import ELECTION_S, HEARTBEAT_S, LEASE_S, QUIESCES, QUIET_S, quiescent, until_quiescent
 
 
@@ -34,7 +35,7 @@ async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_
         await until_quiescent(group, tablet=tablet)
     loop = group.cluster.loop
     began, steps = loop.time(), loop.steps
-    calls = await calls_within(group, 10 * LEASE_S / 2)
+    calls = await calls_within(group, 10 * INTERVAL_SHARE * LEASE_S)
     steps_each_s = (loop.steps - steps) / (loop.time() - began) / len(HOSTS)
     assert calls["replicate"] == 0
     leaders = {await group.leader(tablet) for tablet in tablets}
@@ -44,7 +45,7 @@ async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_
 
 
 @simulated(**QUIESCES)
-async def test_a_server_that_does_not_answer_gets_the_next_message_after_a_heartbeat(group: Group) -> None:
+async def test_a_server_that_does_not_answer_gets_the_next_message_sooner(group: Group) -> None:
     await group.upsert(row(1))
     await until_quiescent(group)
     leader, other, third = await group.roles()
@@ -53,8 +54,30 @@ async def test_a_server_that_does_not_answer_gets_the_next_message_after_a_heart
     network.tap("liveness", LivenessRequest, lambda request: sent.append(request.dest.uuid))
     network.cut(address(leader), address(other))
     await group.sleep(LEASE_S)
-    assert 3 <= sent.count(group.uuid(other)) <= 4, "four heartbeats fit into a lease"
-    assert sent.count(group.uuid(third)) == 2, "twice in a lease"
+    assert sent.count(group.uuid(third)) == 2
+    assert 3 <= sent.count(group.uuid(other)) <= 4
+
+
+@simulated(**QUIESCES)
+async def test_a_lease_outlasts_the_loss_of_two_messages(group: Group) -> None:
+    await group.upsert(row(1))
+    await until_quiescent(group)
+    leader, *others = await group.roles()
+    live, loop = group.server(leader).rounds.liveness, group.cluster.loop
+    sent = [live._others[group.uuid(host)].sent_at for host in others]
+    await until(
+        group,
+        lambda: [live._others[group.uuid(host)].sent_at for host in others] != sent,
+        "the next messages",
+    )
+    await group.sleep(INTERVAL_SHARE * LEASE_S / 2)  # they are answered
+    group.isolate(leader)
+    await group.sleep((INTERVAL_SHARE / 2 + AGAIN_SHARE + 0.05) * LEASE_S)  # two are lost
+    group.heal()
+    until_s = loop.time() + LEASE_S
+    while loop.time() < until_s:
+        assert is_readable(group.server(leader), group.replica(leader))
+        await group.sleep(0.005)
 
 
 @simulated(**QUIESCES)

@@ -184,11 +184,11 @@ def test_groups_return_to_a_server_that_answers_again_a_few_at_a_time(electing: 
             await until_quiescent(group, tablet=tablet)
         server, lost, awake = group.server(HOSTS[0]), group.uuid(HOSTS[2]), 0
         server.rounds.liveness.elections = lambda: CAMPAIGNS_MAX if electing else 0
-        led = [replica for replica in server.replicas.values() if replica.leads]
-        assert len(led) > 2 * some
         group.crash(HOSTS[2])
         for tablet in tablets:
             await group.upsert(row(1), tablet=tablet)
+        led = [replica for replica in server.replicas.values() if replica.leads]
+        assert len(led) > 2 * some
         await until(group, lambda: all(lost in each.core.stance.absent for each in led), "without it", 20.0)
         await group.restart(HOSTS[2])
         group.disk(HOSTS[2]).hang(ELECTION_S)  # so none of them becomes quiescent again at once

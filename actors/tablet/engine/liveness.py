@@ -1,10 +1,10 @@
 """The liveness of other servers, on which quiescent groups rely: see quiescence.py.
 
-A server sends a liveness message to each server that has quiescent followers of its leaders, twice in a lease, however many they are;
-after a heartbeat's time if the last one has no answer. For a follower it replaces its leader's heartbeat, and its answer replaces the
-follower's. Both messages name the tablets for which they do not count, because the replica there is awake, or has ended, and repeat
-each name until the other server has taken it. So an answer never counts for a follower that watches for itself, and no follower trusts
-a leader that has ceased to lead, whatever is lost, doubled or late.
+A server sends a liveness message to each server that has quiescent followers of its leaders, twice in a lease, however many they are,
+and sooner if the last one has no answer or there is news. For a follower it replaces its leader's heartbeat, and its answer replaces
+the follower's. Both messages name the tablets for which they do not count, because the replica there is awake, or has ended, and
+repeat each name until the other server has taken it. So an answer never counts for a follower that watches for itself, and no follower
+trusts a leader that has ceased to lead, whatever is lost, doubled or late.
 
 Followers wake when their leader's server is silent for an election timeout, in waves: the next ones wake when those before have
 elected, so a server that is only late ends the waves with its next message. A Raft leader stays quiescent while a majority answers,
@@ -31,6 +31,8 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 IN_FLIGHT_MAX = 4  # liveness messages to one server
+# Of a lease, between two messages: if two are lost one after the other, the third comes before the lease of the last answer is over.
+INTERVAL_SHARE, AGAIN_SHARE = 0.45, 0.25
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
 AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
@@ -94,18 +96,18 @@ class Liveness:
         world: World,
         identity: Identity,
         heartbeat_s: float,
-        interval_s: float,
+        lease_s: float,
         silent_s: float,
         refused_s: float,
         serving: Callable[[], bool],
         loading: Callable[[], bool],
     ) -> None:
-        """`heartbeat_s`: until the next message to a server that has not answered the last one; `interval_s`: to any other.
-        `refused_s`: between two times at which groups that are quiescent without a starting server learn that it starts."""
+        """`heartbeat_s`: between two looks at the other servers. `refused_s`: between two times at which groups that are quiescent
+        without a starting server learn that it starts."""
         self.world = world
         self.identity = identity
         self.heartbeat_s = heartbeat_s
-        self.interval_s = interval_s
+        self.interval_s, self.again_s = lease_s * INTERVAL_SHARE, lease_s * AGAIN_SHARE
         self.silent_s = silent_s
         self.refused_s = refused_s
         self.serving = serving
@@ -347,10 +349,12 @@ class Liveness:
         return due
 
     def _next_at(self, other: Other) -> float:
-        """The time of the next message, if one is wanted."""
+        """The time of the next message, if one is wanted. Groups that return to the server, and changes that it does not know, wait
+        for messages."""
         answered = self._answered.get(other.uuid)
         has_answered = answered is not None and answered.sent_at >= other.sent_at
-        return other.sent_at + (self.interval_s if has_answered else self.heartbeat_s)
+        is_calm = has_answered and not other.absent and not other.leader_changes.numbers
+        return other.sent_at + (self.interval_s if is_calm else self.again_s)
 
     def _watch(self, other: Other, now: float) -> None:
         due = other.wanted(now) and now >= self._next_at(other)
