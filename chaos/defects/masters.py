@@ -25,7 +25,7 @@ def fence_skipped(view: object, epoch: object) -> None:
     """A journal node accepts the edits of a superseded writer."""
 
 
-@defect("masters", 20, rules, "is_new", seed=6, faults=LATE_PROMISES)
+@defect("masters", 20, rules, "is_new", seed=0, faults=LATE_PROMISES)
 def equal_epoch_promised(state: Any, epoch: int) -> bool:
     """A journal node promises an epoch that it has promised before."""
     return bool(epoch >= state.promised)
@@ -50,7 +50,7 @@ async def take_over_behind(self: QuorumEditLog, after: int, last: int, digest: i
     return []
 
 
-@defect("churn", 200, Journal, "_make", seed=19)
+@defect("churn", 200, Journal, "_make", seed=53)
 async def edit_not_durable(original: Any, self: Journal, what: str, change: Any) -> Any:
     """The master answers before its edit is on disk."""
     if what != "edits":

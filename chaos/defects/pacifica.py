@@ -131,7 +131,7 @@ def stale_primary_serves() -> list[Swap]:
     return [(PacificaCore, "tick", tick_with_a_lease), (Lease, "holds", holds_any)]
 
 
-@defect("pacifica-restarts", 60, Detector, "beacon", seed=1)
+@defect("pacifica-restarts", 60, Detector, "beacon", seed=4)
 def beacon_acknowledged_too_early(
     original: Any, self: Detector, now: float, shown: ServerInstance, lease: int
 ) -> str:
@@ -158,7 +158,7 @@ def incarnation_not_recorded(original: Any, self: Appointer) -> list[Edit]:
     return [edit for edit in edits if edit.configurations]
 
 
-@defect("pacifica-leases", 60, seed=3, faults=LATE_BEACONS)
+@defect("pacifica-leases", 60, seed=0, faults=LATE_BEACONS)
 def earlier_incarnation_followed() -> list[Swap]:
     """A beacon of a former process, which arrives late, makes the present one look like the former."""
     meet = Detector._meet
@@ -174,7 +174,7 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
-@defect("pacifica-leases", 60, Appointer, "_decide", seed=2)
+@defect("pacifica-leases", 60, Appointer, "_decide", seed=0)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""
     edits = original(self)
@@ -289,7 +289,7 @@ def committed_by_majority(self: Primary, own_durable: int, needed: Iterable[str]
     return held[(len(held) - 1) // 2]
 
 
-@defect("pacifica-elections", 60, Primary, "replicated_index", seed=16)
+@defect("pacifica-elections", 60, Primary, "replicated_index", seed=0)
 def learner_counts(self: Primary, own_durable: int, needed: Iterable[str]) -> int:
     """A learner's acknowledgement counts in place of a voter's."""
     held = _held(self, own_durable, [self.me, *self.peers])
@@ -302,7 +302,7 @@ def request_does_not_count(self: PacificaCore, lead: Primary) -> list[str]:
     return list(dict.fromkeys([*(peer.uuid for peer in self.configuration.voters()), *lead.joining]))
 
 
-@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=12)
+@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=7)
 def learner_with_a_gap(self: PacificaCore, lead: Primary) -> None:
     """A learner becomes a voter before it holds everything."""
     if self.asked is not None or lead.transfer is not None:
@@ -322,7 +322,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=3, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=12, faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(
     self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
 ) -> None:

@@ -15,7 +15,7 @@ from ebla.actors.tablet.stream.progress import Progress
 from ebla.chaos.defects.defect import LATE_AND_UNHEARD, ONE_HOST_DOWN, defect
 
 
-@defect("quiet", 100, Liveness, "_take", seed=0, faults=LATE_AND_UNHEARD)
+@defect("quiet", 100, Liveness, "_take", seed=16, faults=LATE_AND_UNHEARD)
 def quiet_lease_from_the_answer(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -65,7 +65,7 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
     return found
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=8)
+@defect("quiet", 100, Progress, "quiesces", seed=44)
 def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """A late answer of an earlier quiescence lets a leader rely on a follower that is awake."""
     if self.holds_all(last_index):

@@ -40,7 +40,7 @@ def follower_counts_twice(self: Leadership, own_durable: int) -> int:
     return int(majority_least([*sorted(held)[1:], best], self._majority))
 
 
-@defect("five", 400, RaftCore, "_advance_commit", seed=3)
+@defect("five", 400, RaftCore, "_advance_commit", seed=20)
 def older_term_by_counting(self: RaftCore) -> None:
     """An entry of an older term is committed by counting its copies."""
     if self._lead is not None:
@@ -136,7 +136,7 @@ def no_lease(self: RaftCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("reads", 200, RaftCore, "read_index", seed=28)
+@defect("reads", 200, RaftCore, "read_index", seed=16)
 def read_before_own_term(self: RaftCore, now: float) -> int:
     """A new leader reads before it has committed in its term."""
     self._pass_time(now)
@@ -160,7 +160,7 @@ def local_read_unasked() -> list[Swap]:
     return [(TabletServer, "read_index", rpc(read_index))]
 
 
-@defect("leases", 60, Progress, "answered", seed=14, faults=LATE_AND_UNHEARD)
+@defect("leases", 60, Progress, "answered", seed=4, faults=LATE_AND_UNHEARD)
 def lease_from_answer(
     original: Any, self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply
 ) -> None:
@@ -168,14 +168,14 @@ def lease_from_answer(
     original(self, now, now, plan, answer)
 
 
-@defect("drift", 200, Leadership, "lease_until", seed=198)
+@defect("drift", 600, Leadership, "lease_until", seed=475)
 def lease_without_margin(self: Leadership, now: float) -> float:
     """A lease is trusted for as long as votes are withheld, as if all clocks had the same speed."""
     acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
     return majority_least(acked, self._majority) + self._limits.election_s_min
 
 
-@defect("handovers", 100, RaftCore, "_continue_transfer", seed=57)
+@defect("handovers", 100, RaftCore, "_continue_transfer", seed=28)
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead

@@ -80,7 +80,7 @@ def no_checksums() -> list[Swap]:
     ]
 
 
-@defect("registers", 60, seed=9)
+@defect("registers", 60, seed=0)
 def no_directory_lock() -> list[Swap]:
     """Two incarnations write one directory."""
     original = MemoryDisk.open_instance
@@ -102,7 +102,7 @@ def old_copy_accepted() -> list[Swap]:
     return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
 
 
-@defect("crowds", 60, TabletStore, "flush", seed=15)
+@defect("crowds", 60, TabletStore, "flush", seed=14)
 async def frozen_beside_a_flush(original: Any, self: TabletStore) -> Any:
     """A flush drops the rows that a scan froze during the flush."""
     flushed = await original(self)
