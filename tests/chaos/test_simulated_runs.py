@@ -37,7 +37,7 @@ SEEDS: dict[str, tuple[int, ...]] = {
     "restores": (46,),
     "pacifica-accepts": (1,),
     "locks": (5,),
-    "mending": (7,),
+    "mending": (6,),
     "repairs": (12,),
     "columns-full-disks": (6,),
     # These have more kinds of faults than seed 0, and need half its time.
