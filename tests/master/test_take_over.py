@@ -122,7 +122,9 @@ async def test_a_successor_counts_no_server_as_dead_during_its_grace_period(stag
 
     while await alive():
         await asyncio.sleep(0.05)
-    assert stage.cluster.loop.time() - began >= MASTER.unresponsive_s - 0.1  # it may have been active for a moment
+    assert (
+        stage.cluster.loop.time() - began >= MASTER.unresponsive_s - 0.1
+    )  # it may have been active for a moment
     assert stage.serving() == [taken_over]
 
 
