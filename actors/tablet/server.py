@@ -258,7 +258,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         leaders that serve, and it does not campaign."""
         while True:
             if not self.rounds.ticking and not self.rounds.stirred:
-                await self.rounds.stirring.wait_for(self.world.clock, IDLE_S)
+                await self.rounds.changed.wait_for(self.world.clock, IDLE_S)
             await self.world.clock.sleep(self.options.leader_heartbeat_s / 3)
             if not self.serving:
                 return

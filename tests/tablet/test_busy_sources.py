@@ -84,8 +84,8 @@ async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(group
     await group.lead(leader, OTHER)
     await fill(group, 400)
     await entomb(group, target)
+    await until(group, lambda: bool(group.server(target).copies.jobs), "the leader asks for a copy")
     await entomb(group, other, OTHER)
-    await start(group, target, leader)
     with pytest.raises(errors.Throttled) as refused:
         await start(group, other, leader, tablet=OTHER)
     assert refused.value.limit == "copy_sessions_max"

@@ -28,7 +28,6 @@ Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-FULL_EVERY = 8  # every 8th check includes quiescent leaders that are in doubt
+IDLE_S = 2.0  # the longest wait for a leader that changes, before quiescent leaders in doubt are checked
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
 
@@ -94,9 +93,15 @@ class Recovery:
         self.world.spawn(self._run(), "recovery")
 
     async def _run(self) -> None:
-        for number in itertools.count():
+        doubtful_at = self.world.now()
+        while True:
+            if not self.rounds.unchecked and not self.rounds.ticking:
+                await self.rounds.changed.wait_for(self.world.clock, IDLE_S)
             await self.world.clock.sleep(self.options.leader_heartbeat_s)
-            self._check(self.world.now(), doubtful=number % FULL_EVERY == 0)
+            now = self.world.now()
+            self._check(now, doubtful=now >= doubtful_at)
+            if now >= doubtful_at:
+                doubtful_at = now + IDLE_S
 
     def _check(self, now: float, *, doubtful: bool) -> None:
         """Decide which requests to send, without waiting."""

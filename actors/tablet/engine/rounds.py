@@ -25,7 +25,7 @@ from ebla.actors.tablet.engine.liveness import Liveness
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import DELETED, RUNNING, Replica, Unwritten, Work
 from ebla.actors.tablet.engine.tally import CONSENSUS, SHARED_LOG, Tally
-from ebla.actors.tablet.engine.waits import Bell, release
+from ebla.actors.tablet.engine.waits import Bell, Signal, release
 from ebla.actors.world import World
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.environment import Change
@@ -61,12 +61,11 @@ class Rounds:
         self.synced_seq = self.shared.next_seq  # everything below is on disk
         self._links: dict[tuple[str, str], Link] = {}
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
-        self.touching = Bell()  # rung for each of them
         self.stirred: dict[str, Replica] = {}  # since the server last looked for changes to report
-        self.stirring = Bell()  # rung for each of them
         self.unchecked: dict[str, Replica] = {}  # since recovery last checked the health of their peers
         self.unmeasured: dict[str, Replica] = {}  # since the figures were last read
         self.ticking: dict[str, Replica] = {}  # those for which time passes
+        self.changed = Signal()  # sent when one of these five gets a replica
         self._begun: dict[Replica, float] = {}  # those that hold an election, and its start
         self._postponed: dict[Replica, None] = {}  # those whose files cannot be opened now
         self.asking: dict[str, tuple[Replica, Configuration]] = {}  # of the master: see pacifica/orders.py
@@ -137,8 +136,7 @@ class Rounds:
         """Note a change that is no event of the core, for maintenance, reports and figures."""
         tablet = replica.tablet
         self.touched[tablet] = self.stirred[tablet] = self.unmeasured[tablet] = replica
-        self.touching.ring()
-        self.stirring.ring()
+        self.changed.send()
 
     def _note_stance(self, replica: Replica) -> None:
         if replica.core.stance is not replica.stance:

@@ -1,10 +1,9 @@
-"""Waiting for a replica's log to be durable, or applied, up to an index; bells for loops that wait
-for work."""
+"""Waiting for a replica's log to be durable, or applied, up to an index; bells and signals for loops
+that wait for work."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 
@@ -85,11 +84,28 @@ class Bell:
                 self._waiter = None
         self._rung = False
 
+
+class Signal:
+    """Wakes all loops that wait for it. It is not remembered, so each loop looks for work before it waits."""
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def send(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            release(waiters)
+
     async def wait_for(self, clock: Clock, seconds: float) -> None:
-        """As `wait`, for these seconds at most."""
-        with contextlib.suppress(TimeoutError):
+        """Wait for the next signal, for these seconds at most."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
             async with clock.timeout(seconds):
-                await self.wait()
+                await waiter
+        except TimeoutError:
+            if waiter in self._waiters:  # the signal may have come at that moment
+                self._waiters.remove(waiter)
 
 
 def release(futures: Iterable[asyncio.Future[None]]) -> None:

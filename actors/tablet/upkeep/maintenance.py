@@ -175,7 +175,7 @@ class Maintenance:
     async def _watch(self) -> None:
         while True:
             if not self._is_busy():
-                await self.rounds.touching.wait_for(self.world.clock, IDLE_S)
+                await self.rounds.changed.wait_for(self.world.clock, IDLE_S)
             await self.world.clock.sleep(CHECK_S)
             replicas = self._take_touched()
             self.measure(replicas)
