@@ -40,12 +40,12 @@ def altered_where_it_leads(original: Any, self: Replica, entry: Entry) -> None:
         original(self, entry)
 
 
-@defect("alters", 20, TabletStore, "alter")
+@defect("alters", 20, TabletStore, "alter", seed=4)
 def flushed_without_schema(self: TabletStore, alteration: bytes) -> None:
     """A flush stores rows without the alteration under which they were written."""
 
 
-@defect("takeovers", 40, Tables, "end_reserves", seed=8)
+@defect("takeovers", 40, Tables, "end_reserves", seed=6)
 async def reserve_by_the_wall(self: Tables) -> None:
     """A wall clock deletes a dropped table for good."""
 

@@ -42,7 +42,7 @@ def answers_not_stored() -> list[Swap]:
     ]
 
 
-@defect("crowds", 60, Results, "record", seed=10)
+@defect("crowds", 60, Results, "record", seed=0)
 def open_request_forgotten(
     original: Any, self: Results, client: bytes, sequence: int, first_incomplete: int, *rest: Any
 ) -> None:
@@ -96,7 +96,7 @@ def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
         original(self, *request)
 
 
-@defect("refusals", 200, Router, "_fail", seed=4, faults=LATE_COPIES)
+@defect("refusals", 200, Router, "_fail", seed=34, faults=LATE_COPIES)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
     """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""

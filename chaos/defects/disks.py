@@ -32,7 +32,7 @@ def ends_on_a_full_disk() -> list[Swap]:
 
 
 # The writes of a start are not postponed.
-@defect("full-disks", 40, seed=2)
+@defect("full-disks", 40, seed=1)
 def start_needs_space() -> list[Swap]:
     """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
     there."""
@@ -63,7 +63,7 @@ def hung_leader_leads_on(self: Leadership) -> float:
 
 
 # Replicas of a server that stops go on to send heartbeats and to campaign until its flushes end.
-@defect("hangs", 20, TabletServer, "_tick", seed=3, faults=CRASHES_BESIDE_A_STOP)
+@defect("hangs", 20, TabletServer, "_tick", seed=0, faults=CRASHES_BESIDE_A_STOP)
 async def stopped_server_leads_on(self: TabletServer) -> None:
     """A server that stops leads tablets without serving them until its flushes end."""
     while True:
@@ -72,7 +72,7 @@ async def stopped_server_leads_on(self: TabletServer) -> None:
 
 
 # The schema is not checked again after the committed entries are applied.
-@defect("alters", 100, seed=11)
+@defect("alters", 100, seed=12)
 def checked_before_the_wait() -> list[Swap]:
     """A read checks the schema before it waits for committed entries, of which one may be an alteration."""
     original_read, original_scan = admission.read, TabletServer.scan

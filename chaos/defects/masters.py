@@ -50,7 +50,7 @@ async def take_over_behind(self: QuorumEditLog, after: int, last: int, digest: i
     return []
 
 
-@defect("churn", 200, Journal, "_make", seed=53)
+@defect("churn", 200, Journal, "_make", seed=22)
 async def edit_not_durable(original: Any, self: Journal, what: str, change: Any) -> Any:
     """The master answers before its edit is on disk."""
     if what != "edits":

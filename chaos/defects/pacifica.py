@@ -97,7 +97,7 @@ def lease_equals_the_grace(original: Any, self: Lease, limits: DetectorLimits) -
     original(self, replace(limits, lease_s=limits.grace_s))
 
 
-@defect("pacifica-leases", 40, Lease, "acknowledged", seed=2, faults=LATE_ANSWERS)
+@defect("pacifica-leases", 40, Lease, "acknowledged", seed=0, faults=LATE_ANSWERS)
 def server_lease_from_answer(original: Any, self: Lease, now: float, number: int, sent_at: float) -> None:
     """A server's lease counts from the answer to its beacon, not from the sending."""
     original(self, now, number, now)
@@ -158,7 +158,7 @@ def incarnation_not_recorded(original: Any, self: Appointer) -> list[Edit]:
     return [edit for edit in edits if edit.configurations]
 
 
-@defect("pacifica-leases", 60, seed=0, faults=LATE_BEACONS)
+@defect("pacifica-leases", 60, seed=1, faults=LATE_BEACONS)
 def earlier_incarnation_followed() -> list[Swap]:
     """A beacon of a former process, which arrives late, makes the present one look like the former."""
     meet = Detector._meet
@@ -174,7 +174,7 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
-@defect("pacifica-leases", 60, Appointer, "_decide", seed=0)
+@defect("pacifica-leases", 60, Appointer, "_decide", seed=15)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""
     edits = original(self)
@@ -282,14 +282,14 @@ def _held(self: Primary, own_durable: int, uuids: Iterable[str]) -> list[int]:
     return sorted(own_durable if uuid == self.me else self.held_by(uuid) for uuid in uuids)
 
 
-@defect("pacifica-elections", 60, Primary, "replicated_index")
+@defect("pacifica-elections", 60, Primary, "replicated_index", seed=1)
 def committed_by_majority(self: Primary, own_durable: int, needed: Iterable[str]) -> int:
     """A primary commits an entry when a majority of the voters has it."""
     held = _held(self, own_durable, needed)
     return held[(len(held) - 1) // 2]
 
 
-@defect("pacifica-elections", 60, Primary, "replicated_index", seed=0)
+@defect("pacifica-elections", 60, Primary, "replicated_index", seed=7)
 def learner_counts(self: Primary, own_durable: int, needed: Iterable[str]) -> int:
     """A learner's acknowledgement counts in place of a voter's."""
     held = _held(self, own_durable, [self.me, *self.peers])
@@ -302,7 +302,7 @@ def request_does_not_count(self: PacificaCore, lead: Primary) -> list[str]:
     return list(dict.fromkeys([*(peer.uuid for peer in self.configuration.voters()), *lead.joining]))
 
 
-@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=7)
+@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=0)
 def learner_with_a_gap(self: PacificaCore, lead: Primary) -> None:
     """A learner becomes a voter before it holds everything."""
     if self.asked is not None or lead.transfer is not None:
@@ -322,7 +322,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=12, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=22, faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(
     self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
 ) -> None:
@@ -332,7 +332,7 @@ def asks_before_stepping_down(
         self._ask(appointments.appointed(self.configuration, transfer.successor))
 
 
-@defect("pacifica-leases", 20, Leasing, "_report_waiting", faults=APART_FROM_ITS_GROUP)
+@defect("pacifica-leases", 20, Leasing, "_report_waiting", seed=1, faults=APART_FROM_ITS_GROUP)
 def ballot_led_twice(self: Leasing) -> None:
     """A replica whose lease was over, or that starts again, leads the ballot again for which it was appointed."""
 

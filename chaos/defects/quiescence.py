@@ -33,7 +33,7 @@ def answers_for_those_awake(
     original(self, other, replace(reply, woken=()), upto, sent_at)
 
 
-@defect("quiet", 100, Liveness, "receive", seed=6)
+@defect("quiet", 100, Liveness, "receive", seed=12)
 def changes_reported_once(original: Any, self: Liveness, request: LivenessRequest) -> LivenessReply:
     """A server reports once that a follower there is awake, whether the answer arrives or not."""
     reply: LivenessReply = original(self, request)
@@ -65,7 +65,7 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
     return found
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=44)
+@defect("quiet", 100, Progress, "quiesces", seed=9)
 def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """A late answer of an earlier quiescence lets a leader rely on a follower that is awake."""
     if self.holds_all(last_index):
@@ -73,7 +73,7 @@ def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendP
         self.quiescent_since = now
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=31)
+@defect("quiet", 100, Progress, "quiesces", seed=62)
 def first_answer_lost(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """Only the answer to the first message that asks for quiescence counts: once it is lost, the group is never quiescent."""
     if plan.number == self.asked_to_quiesce and self.holds_all(last_index):

@@ -19,7 +19,7 @@ from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.tablet_store import TabletStore
 
 
-@defect("scans", 300, seed=21)
+@defect("scans", 300, seed=83)
 def unpinned_scan() -> list[Swap]:
     """A scan also reads rows that are flushed during the scan."""
     original = RowTree.snapshot
@@ -52,7 +52,7 @@ def log_trimmed_early() -> list[Swap]:
     return [(TabletLog, "oldest_shared_seq", lambda self: None), (TabletLog, "move", move)]
 
 
-@defect("chains", 60, TabletStore, "flush", seed=47)
+@defect("chains", 60, TabletStore, "flush", seed=0)
 async def flush_claims_too_much(original: Any, self: TabletStore) -> Any:
     """A flush stores its end position with the rows of its beginning."""
     before = self.applied

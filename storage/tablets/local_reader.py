@@ -30,6 +30,7 @@ from ebla.storage.logs.entries import Position
 from ebla.storage.predicates.conditions import Expression
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
+from ebla.storage.runs import blocks
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
@@ -37,7 +38,7 @@ from ebla.storage.tablets.positions import META, alteration_of, altered, flushed
 from ebla.storage.tablets.run_tree import RunSnapshot
 from ebla.storage.tablets.tablet_store import ROWS
 
-BLOCK_ROWS = 4096  # the decoded block stays in the cache of a core
+BLOCK_ROWS = 4096  # of a row layout; the decoded block stays in the cache of a core
 BLOCK_BYTES = 2_000_000
 KEPT_S = 600.0  # and up to twice as long: a snapshot, while the caller is busy with a batch
 
@@ -134,7 +135,7 @@ def batches(
     runs = RunSnapshot(snapshot, RunReader(snapshot, directory, codec, begin, path), (), flushed.position)
     following: bytes | None = start
     while following is not None:
-        batch, following = runs.read(codec, following, stop, BLOCK_ROWS, BLOCK_BYTES, names, where)
+        batch, following = runs.read(codec, following, stop, blocks.ROWS, BLOCK_BYTES, names, where)
         if batch.num_rows:
             yield batch
 
