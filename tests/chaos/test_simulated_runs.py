@@ -29,7 +29,8 @@ pytestmark = pytest.mark.timeout(3600)  # a busy machine is no defect
 
 # Seeds that reach what no other run does: a data disk hangs, a stale directory returns, a failed replica that holds back the log is
 # given up, a majority is lost and forced, an old catalog returns, or is accepted, a node learns a lease of its peers, a copy is cancelled, a
-# worker deletes what has moved, a flush and a compaction meet a full disk. After a change, other seeds may do so instead.
+# worker deletes what has moved, a flush and a compaction meet a full disk, a client asks for a replica that is not loaded. After a change,
+# other seeds may do so instead.
 SEEDS: dict[str, tuple[int, ...]] = {
     "hung-data": (6,),
     "disks": (2, 3),
@@ -39,7 +40,8 @@ SEEDS: dict[str, tuple[int, ...]] = {
     "locks": (5,),
     "mending": (6,),
     "repairs": (12,),
-    "columns-full-disks": (6,),
+    "columns-full-disks": (2, 27),
+    "crowds": (1,),
     # These have more kinds of faults than seed 0, and need half its time.
     "alters": (4,),
     "columns-chains": (5,),

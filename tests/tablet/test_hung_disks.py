@@ -130,7 +130,8 @@ async def hang_data(group: Group, host: str) -> None:
     """Begin a flush of TABLET on the host that does not end."""
     group.disk(host).hang_data(path_of(TABLET))
     server = group.server(host)
-    await load(group, TABLET, turns=7)  # above the limit at which a flush begins, and below that at which a leader refuses
+    # Above the limit at which a flush begins, and below that at which a leader refuses.
+    await load(group, TABLET, turns=7)
     await until(group, lambda: bool(server.maintenance.hung()), "the disk hangs")
 
 
