@@ -115,6 +115,18 @@ class KeyCodec:
             place = stop
         return found
 
+    def decode_fixed(self, data: Any, wanted: Sequence[str]) -> dict[str, pa.Array]:
+        """As `decode`, of keys without columns of variable width, one right after the other in `data`: without a gather."""
+        found: dict[str, pa.Array] = {}
+        place, count = 0, len(data) // self.fixed_bytes
+        for column, fixed in zip(self.columns, self.fixed, strict=True):
+            assert fixed is not None, ("of fixed width", column.name)
+            if column.name in wanted:
+                parts: Array = np.ndarray((count,), fixed.part, data, place, (self.fixed_bytes,))
+                found[column.name] = fixed.array(fixed.from_key(parts), None)
+            place += fixed.width
+        return found
+
     # -- single rows -----------------------------------------------------------------------------------------
 
     def encode_row(self, row: Mapping[str, Any]) -> bytes:

@@ -72,11 +72,7 @@ class Piece:
         keyed = [name for name in names if name not in self.columns]
         found: dict[str, pa.Array] = {}
         if keyed and len(self):
-            places = offsets(self.keys).astype(np.int64)
-            places -= places[0]
-            sizes = [array.to_numpy() for array in self.closed]
-            data = pa.py_buffer(np.ascontiguousarray(content(self.keys)))
-            found = codec.keys.decode(data, places[:-1], places[1:], sizes, keyed)
+            found = self._keyed(codec, keyed)
         arrays = [
             self.columns[name]
             if name in self.columns
@@ -88,6 +84,16 @@ class Piece:
                 pa.StructArray.from_buffers(pa.struct([]), len(self), [None])
             )
         return pa.RecordBatch.from_arrays(arrays, schema=codec.schema.arrow(names))
+
+    def _keyed(self, codec: RowCodec, names: Sequence[str]) -> dict[str, pa.Array]:
+        """The key columns `names`."""
+        data = np.ascontiguousarray(content(self.keys))
+        if all(codec.keys.fixed) and len(data) == len(self) * codec.keys.fixed_bytes:
+            return codec.keys.decode_fixed(data, names)
+        places = offsets(self.keys).astype(np.int64)
+        places -= places[0]
+        sizes = [array.to_numpy() for array in self.closed]
+        return codec.keys.decode(pa.py_buffer(data), places[:-1], places[1:], sizes, names)
 
     def _each(self, change: Any) -> Piece:
         return Piece(

@@ -30,6 +30,12 @@ def key_columns(rows: RowCodec, batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch]).select(list(rows.schema.key))
 
 
+def bits(array: pa.Array) -> bytes:
+    """Its values: a NaN equals itself."""
+    found: bytes = array.buffers()[1].to_pybytes()
+    return found
+
+
 @given(tables(rows_max=12, values_max=0))
 @settings(max_examples=80, deadline=None)
 def test_byte_order_is_the_order_in_which_arrow_sorts_the_key_columns(table: Any) -> None:
@@ -56,6 +62,23 @@ def test_keys_are_equal_bytes_exactly_when_they_are_equal_values(table: Any) -> 
 def test_one_row_and_a_batch_are_encoded_to_the_same_key(table: Any) -> None:
     rows, batch = table
     assert [rows.encode_key(row) for row in batch.to_pylist()] == rows.encode_keys(batch).to_pylist()
+
+
+@given(tables(rows_min=1, values_max=0))
+@settings(max_examples=80, deadline=None)
+def test_keys_of_fixed_width_are_decoded_alike_with_and_without_a_gather(table: Any) -> None:
+    rows, batch = table
+    names = [column.name for column in rows.schema.key_columns() if not column.variable]
+    keys = KeyCodec([rows.schema.column(name) for name in names] or [Column("k", "int16")])
+    made = keys.encode(batch if names else pa.record_batch({"k": pa.array([-1, 0, 1], pa.int16())}))
+    data, places = ragged.content(made).tobytes(), ragged.offsets(made)
+    wanted = [column.name for column in keys.columns]
+    gathered = keys.decode(data, places[:-1], places[1:], [], wanted)
+    assert keys.decode_fixed(data, wanted).keys() == gathered.keys() == set(wanted)
+    for name, array in keys.decode_fixed(data, wanted).items():
+        array.validate(full=True)
+        assert (array.type, len(array)) == (gathered[name].type, len(batch) if names else 3)
+        assert bits(array) == bits(gathered[name]) == bits(keys.decode_fixed(data, [name])[name])
 
 
 @given(tables(rows_min=1, values_max=0))
