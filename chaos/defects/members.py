@@ -184,7 +184,7 @@ def newcomer_evicted() -> list[Swap]:
     ]
 
 
-@defect("mending", 300, seed=95)
+@defect("mending", 200, seed=95)
 def copy_from_anybody() -> list[Swap]:
     """A copy is made from any replica, also from one that does not lead."""
     return [

@@ -168,7 +168,7 @@ def lease_from_answer(
     original(self, now, now, plan, answer)
 
 
-@defect("drift", 600, Leadership, "lease_until", seed=41)
+@defect("drift", 200, Leadership, "lease_until", seed=41)
 def lease_without_margin(self: Leadership, now: float) -> float:
     """A lease is trusted for as long as votes are withheld, as if all clocks had the same speed."""
     acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]

@@ -128,9 +128,8 @@ class Newcomers:
             for tablet, tombstone in server.lifecycle.tombstones.items():
                 term, order = self._known.get((server.instance.start, tablet), (0, NO_ORDER))
                 left = tombstone.superblock.reason == LEFT
-                forced_since = (
-                    tombstone.superblock.unsafe > order[0]
-                )  # by an operator, without the leader that adds it
+                # An operator forced it out, without the leader that adds it.
+                forced_since = tombstone.superblock.unsafe > order[0]
                 assert not left or forced_since or led.get((tablet, term)) != order, (
                     f"{server.world.address} had to make a tombstone of tablet {tablet}, although the leader of term {term} is "
                     f"adding it at {order}"

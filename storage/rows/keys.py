@@ -116,7 +116,8 @@ class KeyCodec:
         return found
 
     def decode_fixed(self, data: Any, wanted: Sequence[str]) -> dict[str, pa.Array]:
-        """As `decode`, of keys without columns of variable width, one right after the other in `data`: without a gather."""
+        """The `wanted` columns of keys that have no column of variable width and lie one after the other in `data`. A step from key
+        to key finds them, where `decode` gathers."""
         found: dict[str, pa.Array] = {}
         place, count = 0, len(data) // self.fixed_bytes
         for column, fixed in zip(self.columns, self.fixed, strict=True):

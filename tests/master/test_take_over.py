@@ -122,9 +122,8 @@ async def test_a_successor_counts_no_server_as_dead_during_its_grace_period(stag
 
     while await alive():
         await asyncio.sleep(0.05)
-    assert (
-        stage.cluster.loop.time() - began >= MASTER.unresponsive_s - 0.1
-    )  # it may have been active for a moment
+    late_s = 0.1  # after the master became active, `began` is read
+    assert stage.cluster.loop.time() - began >= MASTER.unresponsive_s - late_s
     assert stage.serving() == [taken_over]
 
 

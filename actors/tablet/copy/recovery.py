@@ -99,9 +99,9 @@ class Recovery:
                 await self.rounds.changed.wait_for(self.world.clock, IDLE_S)
             await self.world.clock.sleep(self.options.leader_heartbeat_s)
             now = self.world.now()
-            self._check(now, doubtful=now >= doubtful_at)
-            if now >= doubtful_at:
+            if doubtful := now >= doubtful_at:
                 doubtful_at = now + IDLE_S
+            self._check(now, doubtful=doubtful)
 
     def _check(self, now: float, *, doubtful: bool) -> None:
         """Decide which requests to send, without waiting."""

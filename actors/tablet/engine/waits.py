@@ -86,7 +86,7 @@ class Bell:
 
 
 class Signal:
-    """Wakes all loops that wait for it. It is not remembered, so each loop looks for work before it waits."""
+    """Wakes all loops that wait when it is sent. It is not remembered: each loop looks for work before it waits."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
