@@ -17,6 +17,7 @@ same class runs on Ray and in the simulation. Start with `world.py`.
     errors.py          errors that travel between roles
     fault_points.py    the names of all fault points and marks
     figures.py         the figures that a role reports
+    neighbours.py      the processes of one host see each other end
     incarnations.py    recognises a server on an old copy of its directory
     catalog_versions.py    recognises a master on an older copy of its catalog
     ray_shell.py       starts, drives and ends a role inside its process

@@ -155,6 +155,7 @@ MARKS = (
     "tablet.log.disk_full",
     "tablet.heartbeat.failed",
     "tablet.beacon.withheld",
+    "master.detector.died",
     "tablet.start.wanted",
     "tablet.liveness.silent",
     "tablet.liveness.late",

@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -31,9 +32,10 @@ import ray.exceptions
 
 from ebla.actors.deadlines import count_cancellations, timeout
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
+from ebla.actors.neighbours import HostNeighbours
 from ebla.actors.ray_metrics import Exporter
 from ebla.actors.ray_shell import Assignment, MachineClock, Shell, Tasks, end_process
-from ebla.actors.world import Role, World, decode_answer, encode, methods
+from ebla.actors.world import Neighbours, Role, World, decode_answer, encode, methods
 from ebla.storage.environment import Disk
 from ebla.storage.errors import InvalidArgument
 
@@ -176,6 +178,7 @@ def ray_world(
     disk: Disk,
     tasks: Tasks,
     fail: Callable[[BaseException], None],
+    neighbours: Neighbours,
 ) -> World:
     """The world of one role. `tasks` has the role's background tasks; `fail` ends the process."""
     return World(
@@ -186,6 +189,7 @@ def ray_world(
         random=random.Random(os.urandom(32)),
         spawn=tasks.spawn,
         fail=fail,
+        neighbours=neighbours,
     )
 
 
@@ -200,8 +204,11 @@ class RoleActor:
         context = ray.get_runtime_context()
         self._node_id, self._restarted = context.get_node_id(), context.was_current_actor_reconstructed
 
+        host = f"{own.namespace} {Path(own.root).parent}"  # the roles of a host have neighbouring directories
+        neighbours = HostNeighbours(MachineClock(), host)
+
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
-            return ray_world(own.address, own.namespace, disk, tasks, fail)
+            return ray_world(own.address, own.namespace, disk, tasks, fail, neighbours)
 
         self._trimming = asyncio.create_task(trim_after_load(time.process_time, asyncio.sleep, _malloc_trim))
         exporter = Exporter(own.namespace.removeprefix("ebla-"), own.address, own.slot)

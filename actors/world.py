@@ -81,6 +81,28 @@ class NoFaults:
         return None
 
 
+class Neighbours(Protocol):
+    """The processes of one host and one deployment, as they see each other."""
+
+    def show(self, process: bytes) -> None:
+        """Show `process` to the others as long as this process lives; the last one shown counts."""
+
+    async def ended(self) -> bytes:
+        """Wait until a process that this one has seen has ended for certain, and return what it showed. An end may go unnoticed; a
+        process that stands still has not ended."""
+
+
+class NoNeighbours:
+    """Of a host where the processes do not see each other."""
+
+    def show(self, process: bytes) -> None:
+        return None
+
+    async def ended(self) -> bytes:
+        never: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        return await never
+
+
 Spawn = Callable[[Coroutine[Any, Any, None], str], "Task"]
 
 
@@ -112,6 +134,7 @@ class World(CallerWorld):
     disk: Disk
     fail: Callable[[BaseException], None]
     faults: Faults = field(default_factory=NoFaults)
+    neighbours: Neighbours = field(default_factory=NoNeighbours)
     validates: bool = False
 
 

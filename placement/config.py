@@ -96,8 +96,8 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         placed = {"journal": journal, "nodes": nodes}
         return _options("journal", JournalOptions, self.journal, placed)
 
-    def journal_node_options(self) -> JournalNodeOptions:
-        return _options("journal_node", JournalNodeOptions, self.journal_node, {})
+    def journal_node_options(self, masters: tuple[str, ...]) -> JournalNodeOptions:
+        return _options("journal_node", JournalNodeOptions, self.journal_node, {"masters": masters})
 
     def group_options(self, masters: tuple[str, ...], journal: JournalOptions) -> GroupOptions:
         placed = {
@@ -105,7 +105,7 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "journal": journal,
             "lease": _options("lease", LeaseLimits, self.lease, {}),
             "master": self.master_options(),
-            "node": self.journal_node_options(),
+            "node": self.journal_node_options(masters),
         }
         return _options("group", GroupOptions, self.group, placed)
 
@@ -187,7 +187,7 @@ def validate(config: DeploymentConfig) -> None:
     _validate_masters(config)
     masters, journals = addresses("master", config.masters or 1), addresses("journal", config.journals or 1)
     config.group_options(masters, config.journal_options(JournalId("catalog", ""), journals))
-    config.journal_node_options()
+    config.journal_node_options(masters)
     servers = config.tablet_server_options(masters, "host", "")
     beacons = {"beacon_s": servers.beacon_s, "lease_s": servers.beacon_lease_s}
     try:

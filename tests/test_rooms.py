@@ -49,11 +49,12 @@ ARROWS = {
     "actors": {
         MODULES: "messages",
         "messages": "replication",
+        "asking": "messages",
         "coordination": "asking messages",
         "detector": "messages",
-        "journal": "messages",
+        "journal": "asking messages",
         "ledger": "asking coordination coordination/sessions messages",
-        "master": "coordination detector journal journal/node journal/writer messages replication",
+        "master": "asking coordination detector journal journal/node journal/writer messages replication",
         "tablet": "detector messages replication",
     },
     "actors/ledger": {

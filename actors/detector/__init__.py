@@ -19,7 +19,8 @@ Four rules close the gaps that the two times leave:
   recorded one has never served, and a beacon of an earlier one, which arrives late, is recognised by every master.
 
 A server that shows a later incarnation of itself has the lock of its directory, so the former process has ended:
-its replicas are taken away at once, without waiting for the silence.
+its replicas are taken away at once, without waiting for the silence. So are those that it leads when another process
+of its host has seen it end (actors/asking/ends.py).
 
 Sources: seed 001 (beacon, lease, grace; a hung disk stays unnoticed, which is why a server with a stalled log
 writer sends no beacons); the PacificA paper, 4.2; Pegasus for servers that restart too often.

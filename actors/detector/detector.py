@@ -5,6 +5,7 @@ One detector lives as long as one term of the active master. The state of a serv
     state     event                                   then
     alive     a beacon                                acknowledged
     alive     a beacon of a later incarnation         ending: the former process has ended
+    alive     its process has ended                   ending: died
     alive     no beacon for grace_s                   ending: silent
     ending    a beacon                                not acknowledged
     ending    the edit of its end is durable          ended
@@ -19,6 +20,9 @@ One detector lives as long as one term of the active master. The state of a serv
 `decide` returns the servers that are ending; the master then makes one edit for each, which takes its
 replicas away and records its incarnation, and calls `ended` once the edit is durable. If the master's term ends first,
 so does the detector, and the next master's detector counts from its own beginning.
+
+`process_ended` tells it that a process has ended: another process of the same host has seen that (actors/asking/ends.py). No beacon
+of that process is acknowledged afterwards, in any state.
 
 So the catalog has every incarnation that was ever acknowledged, before it was. Only therefore a later
 incarnation proves that the process which may serve has ended: a new master that hears an old beacon first
@@ -55,7 +59,7 @@ UNKNOWN = "unknown"
 # The answers to a beacon.
 ACKNOWLEDGED = "acknowledged"
 DECIDED = "its end is being recorded"
-EARLIER = "a later incarnation of this server was seen"
+EARLIER = "a later incarnation of this server was seen, or this process has ended"
 NOT_ALLOWED = (
     "an operator has suspended the server (`ebla nodes suspend --off` ends that), or it is not on the allow list "
     "(`ebla nodes allow-only` changes the list)"
@@ -67,7 +71,7 @@ UNSTABLE = "the server restarts too often; it gets a lease once it has run for a
 UNREACHABLE = "the master cannot call the server, or gets no heartbeats of it"
 
 # Why a server's replicas are taken away.
-SILENT, RESTARTED = "silent", "restarted"
+SILENT, RESTARTED, DIED = "silent", "restarted", "died"
 NEW = "new"  # its incarnation is recorded; no process of the server can have served before
 
 
@@ -103,7 +107,8 @@ class Shown(NamedTuple):
 class _Watched:
     """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
     `begun_at`: the receipt of the first beacon of this incarnation. `met_at`: of its last one that was acknowledged, or
-    would have been if no edit about the server had been under way. `restarts`: how many restarts in a row came within stable_s of the one before."""
+    would have been if no edit about the server had been under way. `restarts`: how many restarts in a row came within stable_s of the one before.
+    `dead`: the process of `instance` has ended."""
 
     state: str
     instance: ServerInstance | None
@@ -113,6 +118,7 @@ class _Watched:
     lease: int = 0
     restarts: int = 0
     end: str = ""
+    dead: bool = False
 
 
 class Detector:
@@ -168,10 +174,12 @@ class Detector:
         return ACKNOWLEDGED
 
     def _meet(self, server: _Watched, shown: ServerInstance, now: float) -> bool:
-        """Note the incarnation; False if it is an earlier one."""
+        """Note the incarnation; False if it is an earlier one, or has ended."""
         known = server.instance
         raised = shown.seqno - known.seqno if known is not None else 0
         if known is not None and known.start == shown.start:
+            if server.dead:
+                return False
             if raised > RAISED_BY:
                 server.restarts = 0
             server.instance = max(known, shown, key=lambda each: each.seqno)
@@ -180,15 +188,29 @@ class Detector:
             return False
         quick = known is not None and now - server.begun_at < self.limits.stable_s and raised <= RAISED_BY + 1
         server.restarts = server.restarts + 1 if quick else 0
-        server.instance, server.begun_at, server.heard_at, server.lease = shown, now, now, 0
+        server.instance, server.begun_at, server.heard_at, server.lease, server.dead = (
+            shown,
+            now,
+            now,
+            0,
+            False,
+        )
         server.state, server.end = ENDING, server.end or (RESTARTED if known else NEW)
+        return True
+
+    def process_ended(self, process: ServerInstance) -> bool:
+        """Note that this process has ended, which must be certain. Return whether that is news about the server's present one."""
+        server = self._servers.get(process.uuid)
+        if server is None or _start(server.instance) != process.start or server.dead:
+            return False
+        server.dead = True
         return True
 
     def decide(self, now: float) -> list[End]:
         """The servers that are ending: those decided now, and those whose edit is not durable yet."""
         for server in self._servers.values():
-            if server.state == ALIVE and now - server.heard_at >= self.limits.grace_s:
-                server.state, server.end = ENDING, SILENT
+            if server.state == ALIVE and (server.dead or now - server.heard_at >= self.limits.grace_s):
+                server.state, server.end = ENDING, DIED if server.dead else SILENT
         ending = ((uuid, each) for uuid, each in self._servers.items() if each.state == ENDING)
         return [End(uuid, server.end, server.instance, server.restarts) for uuid, server in ending]
 
@@ -208,7 +230,13 @@ class Detector:
     def lease(self, uuid: str) -> Stamp | None:
         """The process and the lease that an order to this server names; None: the server gets no orders now."""
         server = self._servers.get(uuid)
-        if server is None or server.state != ALIVE or not server.lease or server.instance is None:
+        if (
+            server is None
+            or server.state != ALIVE
+            or server.dead
+            or not server.lease
+            or server.instance is None
+        ):
             return None
         return Stamp(server.instance.start, server.lease)
 
@@ -235,7 +263,7 @@ class Detector:
             return None if server is None or server.state == ALIVE else True
         if server.instance.start != process.start:
             return None if server.state == ALIVE and process.seqno > server.instance.seqno else True
-        return server.state != ALIVE and server.end != NEW
+        return server.dead or (server.state != ALIVE and server.end != NEW)
 
     def was_met(self, now: float, uuid: str) -> bool:
         """Whether a server that may get a lease has sent a beacon within grace_s. A new master counts from its beginning."""
@@ -258,7 +286,9 @@ class Detector:
 
     def next_wake(self, now: float) -> float:
         """When `decide` is needed next; `now` if it is needed already, infinity if there is nothing to wait for."""
-        if any(server.state == ENDING for server in self._servers.values()):
+        if any(
+            each.state == ENDING or (each.dead and each.state == ALIVE) for each in self._servers.values()
+        ):
             return now
         heard = [server.heard_at for server in self._servers.values() if server.state == ALIVE]
         return max(now, min(heard, default=float("inf")) + self.limits.grace_s)

@@ -1,6 +1,7 @@
 """Messages between tablet servers and masters about PacificA tablets.
 
     leases       server -> every master: Beacon, its own small call; only the active master answers
+    ends         a role on the same host -> the active master: ProcessEnded
     requests     the primary's server -> the active master: ConfigurationsRequest, one call for all tablets of the server
     orders       the active master -> a server: AppointRequest, one call for all tablets of the server
 
@@ -31,6 +32,12 @@ class BeaconReply(msgspec.Struct, frozen=True):
     """`refused`: why the beacon is not acknowledged, "" if it is."""
 
     refused: str = ""
+
+
+class ProcessEnded(msgspec.Struct, frozen=True):
+    """The sender has seen this process of a tablet server end: it is certain that it neither serves nor writes."""
+
+    process: ServerInstance
 
 
 class Requested(msgspec.Struct, frozen=True):

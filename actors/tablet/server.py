@@ -61,7 +61,7 @@ from ebla.actors.tablet.upkeep.compactor import Compactor, runs_of
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
 from ebla.actors.tablet.upkeep.reporter import Active, Reporter
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
-from ebla.actors.world import Role, World, new_id, rpc, settle
+from ebla.actors.world import Role, World, encode, new_id, rpc, settle
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.environment import Environment, Instance
 from ebla.storage.errors import DiskFull, EblaError, TooManyFiles
@@ -109,6 +109,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         await self.space.start()
         await self.starting.read()
         self.serving = True
+        self.world.neighbours.show(encode(self.instance))
         for part in (self.identity, self.rounds, self.maintenance):
             part.start()
         self.world.spawn(self._tick(), "ticks")

@@ -174,6 +174,15 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
+@defect("pacifica-leases", 60, Detector, "process_ended", faults=LATE_BEACONS)
+def end_of_a_former_process_counted(original: Any, self: Detector, process: ServerInstance) -> bool:
+    """The news that a former process of a server has ended, which arrives late, ends its present one."""
+    server = self._servers.get(process.uuid)
+    present = server.instance if server is not None else None
+    ended: bool = original(self, present or process)
+    return ended
+
+
 @defect("pacifica-leases", 60, Appointer, "_decide", seed=15)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""

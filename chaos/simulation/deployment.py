@@ -117,6 +117,15 @@ def address_of(host: str) -> str:
     return f"{role}/{number}" if role in ("master", "journal") else f"tablet-server/{host}"
 
 
+def machine_of(address: str) -> str:
+    """The host of the process at this address. A single master is on the first one."""
+    role, _, name = address.partition("/")
+    number = name.removeprefix("host-")
+    if not number.isdigit():
+        return address
+    return f"host-{int(number) + 1}" if role in ("master", "journal") else f"host-{number}"
+
+
 def host_of(master: str) -> str:
     """The name in plans of one of several masters."""
     return master.replace("/", "-")
@@ -133,6 +142,7 @@ class Deployment:
     ) -> None:
         self.shape = shape
         self.cluster = SimulatedCluster(faults, tolerates)
+        self.cluster.hosts.host_of = machine_of
         self.hosts = shape.host_names()
         self.all_hosts = (
             *self.hosts,
@@ -196,7 +206,8 @@ class Deployment:
             await self.cluster.start(master, self.make_master)
 
     def make_node(self, world: World) -> Role:
-        return WatchedNode(world, NODE_OPTIONS, self.promises, self._is_copy)
+        options = replace(NODE_OPTIONS, masters=self.masters)
+        return WatchedNode(world, options, self.promises, self._is_copy)
 
     def journal_options(self) -> JournalOptions:
         """Small, as the limits of the other roles are: segments end and edits are purged soon, and no call waits long for a node that

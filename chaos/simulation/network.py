@@ -13,6 +13,8 @@ Single messages of an envelope between servers may fail while the rest of the en
     repeat_parts   the request arrives a second time, in an envelope of its own, up to PART_LATE_S later
     delay_parts    the request travels in an envelope of its own, up to PART_LATE_S longer; the answers wait for it
 
+The processes of one host may see each other end (`Neighbours` in actors/world.py).
+
 A name in `cut` and `isolate` is an address (`master/host-a`) or a host (`host-a`, every role on it).
 """
 
@@ -44,6 +46,8 @@ SLOW_S = 0.05  # a message sometimes meets a full queue
 SLOW_PROBABILITY = 0.01
 LOSE_PARTS, REPEAT_PARTS, DELAY_PARTS = PARTS
 PART_LATE_S = 1.0
+END_SEEN = 0.7  # of all ends: the host may be lost as a whole, or the other process have just begun
+END_SEEN_LATE_S = (0.0001, 0.05)
 
 
 @dataclass
@@ -340,3 +344,53 @@ def _fate(network: SimulatedNetwork) -> str:
 
 def _only(envelope: Envelope, places: Sequence[int]) -> Envelope:
     return replace(envelope, requests=tuple(envelope.requests[place] for place in places))
+
+
+# -- the processes of one host -----------------------------------------------------------------------------
+
+
+class SimulatedHosts:
+    """`host_of`: the host of the process at an address. `seen`: the share of ends that another process sees."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self._random = loop.derive("neighbours")
+        self._waiting: dict[asyncio.Future[bytes], str] = {}  # with the address of the process that waits
+        self.host_of: Callable[[str], str] = lambda address: address
+        self.seen = END_SEEN
+
+    def wait(self, address: str) -> asyncio.Future[bytes]:
+        waiting = self._loop.create_future()
+        self._waiting[waiting] = address
+        waiting.add_done_callback(self._waiting.pop)
+        return waiting
+
+    def ended(self, address: str, shown: bytes) -> None:
+        for waiting, other in self._waiting.items():
+            if self.host_of(other) == self.host_of(address) and self._random.random() < self.seen:
+                self._loop.call_later(self._random.uniform(*END_SEEN_LATE_S), _settle, waiting, shown)
+
+
+class SimulatedNeighbours:
+    """Of the process at one address."""
+
+    def __init__(self, hosts: SimulatedHosts, address: str) -> None:
+        self._hosts = hosts
+        self._address = address
+        self._shown = b""
+
+    def show(self, process: bytes) -> None:
+        self._shown = process
+
+    async def ended(self) -> bytes:
+        return await self._hosts.wait(self._address)
+
+    def end(self) -> None:
+        """The process ends."""
+        if self._shown:
+            self._hosts.ended(self._address, self._shown)
+
+
+def _settle(waiting: asyncio.Future[bytes], shown: bytes) -> None:
+    if not waiting.done():
+        waiting.set_result(shown)

@@ -29,7 +29,12 @@ from ebla.actors.world import Dispatcher, Faults, NoFaults, Role, World
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import Alarm, Domain, SimulatedLoop
 from ebla.chaos.simulation.medium import DurableState
-from ebla.chaos.simulation.network import NodeNetwork, SimulatedNetwork
+from ebla.chaos.simulation.network import (
+    NodeNetwork,
+    SimulatedHosts,
+    SimulatedNeighbours,
+    SimulatedNetwork,
+)
 
 MakeRole = Callable[[World], Role]
 Tolerates = Callable[[str, BaseException, DurableState], bool]  # address, error, directory of the role
@@ -111,6 +116,7 @@ class Node:
     world: World
     disk: MemoryDisk
     ended: asyncio.Future[None]
+    neighbours: SimulatedNeighbours
     role: Role | None = None
     starting: asyncio.Future[None] | None = None
     stopping: asyncio.Task[None] | None = None
@@ -128,6 +134,7 @@ class SimulatedCluster:
         assert isinstance(loop, SimulatedLoop), "a simulated cluster runs in chaos.simulation.loop.run"
         self.loop = loop
         self.network = SimulatedNetwork(loop)
+        self.hosts = SimulatedHosts(loop)
         self.failures: list[Failure] = []
         self._faults = faults or (lambda address: NoFaults())
         self.tolerates = tolerates
@@ -169,10 +176,14 @@ class SimulatedCluster:
         self.loop.trace("crash", address)
         node.domain.alive = False
         node.disk.crash()
-        node.ended.set_result(None)
+        self._end(node)
         if node.starting is not None and not node.starting.done():
             node.starting.set_exception(NodeCrashed(f"{address} crashed before it had started"))
             node.starting.exception()  # marks the error as retrieved: the start need not be awaited
+
+    def _end(self, node: Node) -> None:
+        node.ended.set_result(None)
+        node.neighbours.end()
 
     def call_after(self, address: str, steps: int, act: Callable[[], None]) -> bool:
         """Call `act` just before the node takes the step after this many. Returns whether the node is alive."""
@@ -224,7 +235,7 @@ class SimulatedCluster:
         if node.domain.alive:
             self.network.unregister(address)
             node.domain.alive = False
-            node.ended.set_result(None)
+            self._end(node)
 
     async def _stop(self, node: Node) -> None:
         if node.role is not None:
@@ -328,6 +339,7 @@ class SimulatedCluster:
         domain = self.loop.domain(f"{address}@{self._incarnations}")
         chance = self.loop.derive("node", domain.name)
         disk = MemoryDisk(self.state(address), self.loop.derive("disk", domain.name))
+        neighbours = SimulatedNeighbours(self.hosts, address)
 
         def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
             return self._spawn(node, coroutine, name, lambda task: self._task_failed(node, name, task))
@@ -341,9 +353,12 @@ class SimulatedCluster:
             spawn=spawn,
             fail=lambda error: self._fail(node, "world.fail", error),
             faults=self._faults(address),
+            neighbours=neighbours,
             validates=True,
         )
-        node = self._nodes[address] = Node(address, domain, world, disk, self.loop.create_future())
+        node = self._nodes[address] = Node(
+            address, domain, world, disk, self.loop.create_future(), neighbours
+        )
         return node
 
     def _spawn(

@@ -64,8 +64,8 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
     and the roles of logs if the deployment has logs.
     `journal` is the id of the masters' journal."""
     options = journal_of(config, seats, journal)
-    node_options = config.journal_node_options()
     masters = addresses("master", len(seats.masters))
+    node_options = config.journal_node_options(masters)
     specs = [
         RoleSpec(address, slot, JOURNAL_NODE_ROLE, node_options, "journal")
         for address, slot in zip(options.nodes, seats.journals, strict=True)

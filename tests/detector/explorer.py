@@ -88,7 +88,15 @@ def copy(one: T) -> T:
 def copy_of(one: detector._Watched) -> detector._Watched:
     """As copy.copy, which would take a third of a search."""
     return detector._Watched(
-        one.state, one.instance, one.heard_at, one.begun_at, one.met_at, one.lease, one.restarts, one.end
+        one.state,
+        one.instance,
+        one.heard_at,
+        one.begun_at,
+        one.met_at,
+        one.lease,
+        one.restarts,
+        one.end,
+        one.dead,
     )
 
 
@@ -138,6 +146,8 @@ class Deployment:
                 yield f"beacon of {number}", self._then(Deployment._beacon, number)
             if self.servers[number].incarnation == 1:
                 yield f"restart of {number}", self._then(Deployment._restart, number)
+            else:
+                yield f"the end of process 1 of {number} is told", self._then(Deployment._tell, number)
         for message in dict.fromkeys(self.messages):
             yield f"{message} arrives", self._then(Deployment._arrive, message, keep=False)
             yield (
@@ -219,6 +229,11 @@ class Deployment:
         server.lease = self.rules.lease(self.rules.limits)
         server.incarnation, server.order = 2, (0, 0)
 
+    def _tell(self, number: int) -> None:
+        """Another process of the host has seen the first process of the server end."""
+        self.detector.process_ended(instance(number, 1))
+        self.detector.decide(self.now())
+
     def _record(self, end: detector.End) -> None:
         """The edit of a server's end: the next server in line becomes the primary of a new ballot."""
         self.detector.decide(self.now())
@@ -265,6 +280,7 @@ class Deployment:
                 min(now - each.heard_at, GRACE_S) if each.state == detector.ALIVE else 0,
                 each.lease == self.servers[int(uuid)].lease.number,
                 each.end,
+                each.dead,
             )
             for uuid, each in self.detector._servers.items()
         ]

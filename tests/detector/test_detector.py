@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.actors.detector import detector as d
-from ebla.actors.detector.detector import NEW, RESTARTED, SILENT, Detector, End
+from ebla.actors.detector.detector import DIED, NEW, RESTARTED, SILENT, Detector, End
 from ebla.actors.detector.lease import NEVER, Lease
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.incarnations import RAISED_BY
@@ -108,6 +108,12 @@ class GivesNoGraceAfterATakeover(Detector):
         super().__init__(limits, now - limits.grace_s if now else now, servers)
 
 
+class TakesAnEndForThatOfThePresentProcess(Detector):
+    def process_ended(self, process: ServerInstance) -> bool:
+        present = self._servers[process.uuid].instance
+        return super().process_ended(present or process)
+
+
 class EndsAllTogether(Detector):
     def decide(self, now: float) -> list[End]:
         if any(end.reason == SILENT for end in super().decide(now)):
@@ -144,6 +150,7 @@ MORE_MISTAKES = [
     Rules(detector=GivesNoGraceAfterATakeover),
     Rules(grace_s=LEASE_S, slow_tick_s=8),
     Rules(detector=ForgetsIncarnations),
+    Rules(detector=TakesAnEndForThatOfThePresentProcess),
     Rules(lease=ContinuesALostLease, tick_s=5, slow_tick_s=5),
 ]
 
@@ -157,6 +164,7 @@ MORE_MISTAKES = [
         replace(SEVERAL, lease=NamesOneLeaseForEver),
         replace(SEVERAL, detector=GivesOrdersToTheEnding),
         replace(SEVERAL, detector=GivesNoGraceAfterATakeover),
+        replace(SEVERAL, detector=TakesAnEndForThatOfThePresentProcess),
         replace(SEVERAL, grace_s=LEASE_S),
         *(MORE_MISTAKES if FACTOR > 1 else []),
     ],
@@ -250,6 +258,43 @@ def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.7, FIRST, 9) == d.EARLIER
     assert master.lease("a") == ("second", 1)
+
+
+def test_a_process_that_has_ended_for_certain_ends_its_server_at_once_and_gets_no_lease_again() -> None:
+    master = watching()
+    master.beacon(0.5, FIRST, 1)
+    assert not master.process_ended(ServerInstance("b", 1, "x")) and not master.process_ended(SECOND)
+    assert master.process_ended(FIRST) and not master.process_ended(FIRST), "once"
+    assert master.lease("a") is None and master.has_ended_process(FIRST) and master.next_wake(0.6) == 0.6
+    assert master.decide(0.6) == [End("a", DIED, FIRST)]
+    assert master.beacon(0.7, FIRST, 1) == d.EARLIER, "it was late"
+    master.ended(End("a", DIED, FIRST))
+    assert master.has_ended("a") and master.beacon(0.8, FIRST, 1) == d.EARLIER
+    assert master.beacon(0.9, SECOND, 1) == d.DECIDED
+    assert master.decide(0.9) == [End("a", RESTARTED, SECOND, 1)]
+    master.ended(End("a", RESTARTED, SECOND, 1))
+    assert not master.process_ended(FIRST), "that was told late"
+    assert master.beacon(1.0, SECOND, 1) == d.ACKNOWLEDGED
+
+
+def test_a_process_that_ends_while_it_is_recorded_ends_its_server_afterwards() -> None:
+    master = watching()
+    new = ServerInstance("b", 1, "x")
+    assert master.beacon(0.0, new, 1) == d.DECIDED and master.process_ended(new)
+    assert master.decide(0.0) == [End("b", NEW, new)]
+    master.ended(End("b", NEW, new))
+    assert master.lease("b") is None and master.next_wake(0.0) == 0.0
+    assert master.decide(0.0) == [End("b", DIED, new)]
+
+
+def test_a_server_whose_process_has_ended_is_not_alive_when_it_gets_a_tablet() -> None:
+    master = watching()
+    (end,) = master.decide(6.0)
+    master.ended(end)
+    master.leave("a")
+    assert master.process_ended(FIRST) and master.decide(7.0) == []
+    master.watch(60.0, "a", FIRST)
+    assert master.decide(60.0) == [End("a", DIED, FIRST)]
 
 
 def test_a_late_beacon_of_a_former_lease_does_not_bring_it_back() -> None:

@@ -64,6 +64,35 @@ async def test_a_dead_primary_is_replaced_and_returns_as_a_voter(stage: Stage) -
 
 
 @staged(play, 0, OPTIONS)
+async def test_another_voter_leads_at_once_when_the_master_sees_the_process_of_the_primary_end(
+    stage: Stage,
+) -> None:
+    stage.cluster.hosts.host_of, stage.cluster.hosts.seen = lambda address: "one", 1.0
+    tablet, flights = await with_rows(stage)
+    first, before = host_of(stage, tablet), stored(stage, tablet)
+    stage.cluster.crash(server(first))
+    async with stage.master.world.clock.timeout(OPTIONS.detector.grace_s / 4):
+        await flights.upsert(LATER)
+    known = stored(stage, tablet)
+    assert known.primary != before.primary and known.peer(before.primary) not in known.voters()
+    await stage.cluster.restart(server(first))
+    await stage.until(lambda: whole(stage, tablet))
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_secondary_whose_process_ends_keeps_its_vote_if_it_is_soon_back(stage: Stage) -> None:
+    stage.cluster.hosts.host_of, stage.cluster.hosts.seen = lambda address: "one", 1.0
+    tablet, flights, second = await with_a_secondary(stage, "abc")
+    before = stored(stage, tablet)
+    stage.cluster.crash(server(second))
+    uuid = next(peer.uuid for peer in before.peers if peer.address == server(second))
+    await stage.until(lambda: stage.master.appointer.detector.has_ended(uuid))
+    await stage.cluster.restart(server(second))
+    await flights.upsert(LATER)
+    assert stored(stage, tablet) == before
+
+
+@staged(play, 0, OPTIONS)
 async def test_all_servers_and_the_master_restart(stage: Stage) -> None:
     tablet, flights = await with_rows(stage)
     for host in "abc":

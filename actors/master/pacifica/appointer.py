@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ebla.actors.catalog_versions import CatalogVersion
-from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, SILENT, TOO_LONG, Detector
+from ebla.actors.detector.detector import ACKNOWLEDGED, DIED, NEW, SILENT, TOO_LONG, Detector
 from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.incarnations import Incarnations, forgotten
 from ebla.actors.master.catalog.catalog import Catalog
@@ -25,13 +25,14 @@ from ebla.actors.master.cluster.servers import Servers, gets_leases
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.pacifica.orders import Orders
 from ebla.actors.master.pacifica.planner import Plan, Planner
-from ebla.actors.messages import RecordedInstance, ServerInstance, TabletReport
+from ebla.actors.messages import Empty, RecordedInstance, ServerInstance, TabletReport
 from ebla.actors.messages.appointments import (
     Appointed,
     Appointments,
     Beacon,
     BeaconReply,
     ConfigurationsRequest,
+    ProcessEnded,
 )
 from ebla.actors.world import World, rpc, settle
 from ebla.storage.errors import DiskFull, EblaError
@@ -131,6 +132,14 @@ class Appointer:
         if refused or not leased:
             self._wake.set()
         return BeaconReply(refused)
+
+    @rpc
+    async def process_ended(self, request: ProcessEnded) -> Empty:
+        """Note that a tablet server's process has ended for certain: another voter leads at once where it was the primary."""
+        if self.detector.process_ended(request.process):
+            self._world.faults.reached("master.detector.died")
+            self._wake.set()
+        return Empty()
 
     @rpc
     async def request_configurations(self, request: ConfigurationsRequest) -> Appointments:
@@ -250,7 +259,7 @@ class Appointer:
         nothing is warned of."""
         for end in self._plan.ends:
             self.detector.ended(end)
-            if end.reason == SILENT and not self.planner.is_member(end.uuid):
+            if end.reason in (SILENT, DIED) and not self.planner.is_member(end.uuid):
                 if self.detector.has_ended(end.uuid):  # not if it has started again since the decision
                     self.detector.leave(end.uuid)
             elif end.reason != NEW:

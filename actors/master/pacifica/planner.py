@@ -3,7 +3,7 @@
 A tablet gets another configuration because
 
     its primary asks for one            the rules of replication/appointments.py say whether it is granted
-    a server has ended                  another voter leads, and a silent voter loses its vote
+    a server has ended                  another voter leads, and a silent voter loses its vote, as does a primary that died
     its table's min_members changed     every tablet gets the new number
     its primary has ended before        and no other voter was alive then: one that is alive now leads
     its primary has declined to lead    the server lives, and has no running replica, or an older copy: another voter leads
@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ebla.actors.detector.detector import NEW, SILENT, Detector, End, Stamp
+from ebla.actors.detector.detector import DIED, NEW, SILENT, Detector, End, Stamp
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.records import CREATING, RUNNING
 from ebla.actors.master.pacifica.doubts import Doubts, runs
@@ -243,12 +243,13 @@ class Planner:
         return stamp is not None and stamp.start == instance.start
 
     def _end(self, plan: Plan, ranks: Ranks, tablet: str, known: Configuration) -> None:
-        """Take the tablet's replicas away from all servers that end. However many there are, one ballot follows."""
+        """Take the tablet's replicas away from all servers that end. However many there are, one ballot follows. A secondary that died
+        may be back before anything is written: the primary decides."""
         present = known
         for end in plan.ends:
-            if end.reason == NEW:
+            if end.reason == NEW or (end.reason == DIED and end.uuid != present.primary):
                 continue
-            made = self._after_end(ranks, tablet, present, end.uuid, silent=end.reason == SILENT)
+            made = self._after_end(ranks, tablet, present, end.uuid, silent=end.reason in (SILENT, DIED))
             if made is not None:
                 present = replace(made, index=known.index + 1)
             elif end.uuid == present.primary:
