@@ -174,7 +174,7 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
-@defect("pacifica-leases", 60, Detector, "process_ended", faults=LATE_BEACONS)
+@defect("pacifica-leases", 60, Detector, "process_ended", seed=9, faults=LATE_BEACONS)
 def end_of_a_former_process_counted(original: Any, self: Detector, process: ServerInstance) -> bool:
     """The news that a former process of a server has ended, which arrives late, ends its present one."""
     server = self._servers.get(process.uuid)

@@ -56,7 +56,7 @@ def commit_uncompared(original: Any, self: RaftCore, request: AppendRequest) -> 
     return outcome
 
 
-@defect("votes", 200, RaftState, "__init__", seed=0)
+@defect("votes", 200, RaftState, "__init__", seed=1)
 def forget_the_vote(
     original: Any, self: RaftState, tablet: str, me: str, hard_state: HardState, *rest: Any, **more: Any
 ) -> None:
