@@ -31,6 +31,7 @@ BULK_TURNS = 9  # one load differs from the next by a tenth
 SAMPLES = 400
 KILLS, LOSSES = 4, 1
 HOSTS = 4
+LAST_JOURNAL = "journal/1"  # on the last host: journal nodes take those without a master first
 TRIES_MAX = 10
 SPREAD = 8  # tablets of one table, each with a writer
 SETTLED_S = 2.0  # a restarted Raft replica withholds its vote for an election timeout
@@ -160,16 +161,16 @@ def killed_processes(db: Any, kills: int = KILLS) -> Both:
 
 
 def lost_nodes(db: Any, directory: Path, losses: int = LOSSES) -> Both:
-    """Pauses around the loss of the last node, which has a tablet server only."""
+    """Pauses around the loss of the last node."""
     found, faults = Both(Pauses([], []), Pauses([], [])), RealFaults(cluster=LocalCluster.attach(directory))
+
+    def lose() -> None:
+        """As with a machine, all at once: the journal node there tells nobody that the tablet server has ended before it ends, too."""
+        faults.pause_actor(LAST_JOURNAL)
+        faults.kill_node(HOSTS)
+
     for _ in range(losses):
-        _strike(
-            db,
-            found,
-            f"tablet-server/host-{HOSTS}",
-            lambda: faults.kill_node(HOSTS),
-            lambda: faults.return_node(HOSTS),
-        )
+        _strike(db, found, f"tablet-server/host-{HOSTS}", lose, lambda: faults.return_node(HOSTS))
     return found
 
 
