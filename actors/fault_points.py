@@ -157,6 +157,7 @@ MARKS = (
     "tablet.beacon.withheld",
     "master.detector.died",
     "tablet.start.wanted",
+    "tablet.peer_ended",
     "tablet.liveness.silent",
     "tablet.liveness.late",
     "tablet.liveness.restarted",

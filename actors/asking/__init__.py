@@ -4,5 +4,5 @@ needs a disk.
 master_client.py    asks the active master, and finds it among several
 retries.py          which refusals may pass, and how long to wait before the next attempt
 certainty.py        whether a failed request may have been carried out
-ends.py             tells the active master which tablet server of this host has ended
+ends.py             reports to the active master which tablet server of this host has ended
 """

@@ -1,4 +1,4 @@
-"""Tells the active master which tablet server of this host has ended, so that PacificA tablets need not wait for Ray's restart.
+"""Reports to the active master which tablet server of this host has ended, so that its tablets get other leaders at once.
 
 Run by the roles that may be beside a tablet server: journal nodes, masters and ledger stores. The kernel says that the process
 has ended (World.neighbours). Without such a role, or if the news is lost, the next process of the server shows it, or the
@@ -20,20 +20,22 @@ from ebla.storage.errors import EblaError
 
 log = logging.getLogger(__name__)
 
-TELL_S = 10.0  # afterwards the master knows by itself
+REPORT_S = 10.0  # afterwards the master knows by itself
 
 
-async def tell_of_ends(world: World, masters: Sequence[str]) -> None:
+async def report_ends(world: World, masters: Sequence[str]) -> None:
     """Run until cancelled."""
     if not masters:
         return
     client = MasterClient(world, masters)
     while True:
-        process = msgspec.msgpack.decode(await world.neighbours.ended(), type=ServerInstance)
-        log.info("%s has seen a process of server %s end", world.address, process.uuid)
+        shown = await world.neighbours.ended()
         try:
-            await client.ask("process_ended", ProcessEnded(process), Empty, deadline_s=TELL_S)
-        except EblaError as error:
-            log.info(
-                "%s could not tell a master that server %s has ended: %s", world.address, process.uuid, error
-            )
+            process = msgspec.msgpack.decode(shown, type=ServerInstance)
+            log.info("%s has seen a process of server %s end", world.address, process.uuid)
+            await client.ask("process_ended", ProcessEnded(process), Empty, deadline_s=REPORT_S)
+        except (
+            EblaError,
+            msgspec.MsgspecError,
+        ) as error:  # another version of ebla may have shown something else
+            log.info("%s could not report the end of a process: %s", world.address, error)

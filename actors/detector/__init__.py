@@ -19,8 +19,8 @@ Four rules close the gaps that the two times leave:
   recorded one has never served, and a beacon of an earlier one, which arrives late, is recognised by every master.
 
 A server that shows a later incarnation of itself has the lock of its directory, so the former process has ended:
-its replicas are taken away at once, without waiting for the silence. So are those that it leads when another process
-of its host has seen it end (actors/asking/ends.py).
+its replicas are taken away at once, without waiting for the silence. If another process of the host has seen the former one end
+(actors/asking/ends.py), another replica leads before the server has started again.
 
 Sources: seed 001 (beacon, lease, grace; a hung disk stays unnoticed, which is why a server with a stalled log
 writer sends no beacons); the PacificA paper, 4.2; Pegasus for servers that restart too often.

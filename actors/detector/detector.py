@@ -21,12 +21,14 @@ One detector lives as long as one term of the active master. The state of a serv
 replicas away and records its incarnation, and calls `ended` once the edit is durable. If the master's term ends first,
 so does the detector, and the next master's detector counts from its own beginning.
 
-`process_ended` tells it that a process has ended: another process of the same host has seen that (actors/asking/ends.py). No beacon
-of that process is acknowledged afterwards, in any state.
 
 So the catalog has every incarnation that was ever acknowledged, before it was. Only therefore a later
 incarnation proves that the process which may serve has ended: a new master that hears an old beacon first
 would otherwise take the serving process for a later one.
+
+`process_ended` reports that a process has ended: another process of the same host has seen that (actors/asking/ends.py). The decision
+is made TOGETHER_S later, because processes that are killed together must not become primaries one after the other, and lose their
+votes. No beacon of such a process is acknowledged, in any state.
 
 Beacons of an earlier incarnation, of servers that are not allowed, of servers that restart too often, and of servers that the master
 cannot call or has no heartbeats of are not acknowledged and do not count, in any state: such a server becomes silent.
@@ -51,6 +53,7 @@ from ebla.actors.incarnations import RAISED_BY
 from ebla.actors.messages import ServerInstance
 
 NEVER = float("-inf")
+TOGETHER_S = 0.1  # ends within this time are one decision
 REPORT_GRACES = 3.0  # within which a new process has reported its replicas, though heartbeats are lost
 ALIVE, ENDING, ENDED, IDLE = "alive", "ending", "ended", "idle"
 # For operators: this master presumes the server alive, and has acknowledged no beacon of it.
@@ -108,7 +111,7 @@ class _Watched:
     """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
     `begun_at`: the receipt of the first beacon of this incarnation. `met_at`: of its last one that was acknowledged, or
     would have been if no edit about the server had been under way. `restarts`: how many restarts in a row came within stable_s of the one before.
-    `dead`: the process of `instance` has ended."""
+    `dead_at`: when the end of the process of `instance` was reported."""
 
     state: str
     instance: ServerInstance | None
@@ -118,7 +121,7 @@ class _Watched:
     lease: int = 0
     restarts: int = 0
     end: str = ""
-    dead: bool = False
+    dead_at: float | None = None
 
 
 class Detector:
@@ -146,8 +149,8 @@ class Detector:
     def watch(self, now: float, uuid: str, instance: ServerInstance | None) -> None:
         """Watch a server that holds replicas from now on; one that sent no beacon yet counts as alive from `now` on."""
         server = self._servers.setdefault(uuid, _Watched(ALIVE, instance, now, now, now))
-        if server.state == IDLE:
-            server.state, server.heard_at, server.lease = ALIVE, now, 0
+        if server.state == IDLE:  # it may have another process by now, which sent no beacons
+            server.state, server.heard_at, server.lease, server.dead_at = ALIVE, now, 0, None
 
     def beacon(self, now: float, shown: ServerInstance, lease: int) -> str:
         """Take a beacon that names `lease`, and return ACKNOWLEDGED or why it is not acknowledged."""
@@ -178,7 +181,7 @@ class Detector:
         known = server.instance
         raised = shown.seqno - known.seqno if known is not None else 0
         if known is not None and known.start == shown.start:
-            if server.dead:
+            if server.dead_at is not None:
                 return False
             if raised > RAISED_BY:
                 server.restarts = 0
@@ -188,29 +191,25 @@ class Detector:
             return False
         quick = known is not None and now - server.begun_at < self.limits.stable_s and raised <= RAISED_BY + 1
         server.restarts = server.restarts + 1 if quick else 0
-        server.instance, server.begun_at, server.heard_at, server.lease, server.dead = (
-            shown,
-            now,
-            now,
-            0,
-            False,
-        )
-        server.state, server.end = ENDING, server.end or (RESTARTED if known else NEW)
+        server.instance, server.begun_at, server.dead_at = shown, now, None
+        server.heard_at, server.lease = now, 0
+        end = "" if server.end == DIED else server.end  # that is over: the server has another process
+        server.state, server.end = ENDING, end or (RESTARTED if known else NEW)
         return True
 
-    def process_ended(self, process: ServerInstance) -> bool:
+    def process_ended(self, now: float, process: ServerInstance) -> bool:
         """Note that this process has ended, which must be certain. Return whether that is news about the server's present one."""
         server = self._servers.get(process.uuid)
-        if server is None or _start(server.instance) != process.start or server.dead:
+        if server is None or _start(server.instance) != process.start or server.dead_at is not None:
             return False
-        server.dead = True
+        server.dead_at = now
         return True
 
     def decide(self, now: float) -> list[End]:
         """The servers that are ending: those decided now, and those whose edit is not durable yet."""
         for server in self._servers.values():
-            if server.state == ALIVE and (server.dead or now - server.heard_at >= self.limits.grace_s):
-                server.state, server.end = ENDING, DIED if server.dead else SILENT
+            if server.state == ALIVE and now >= self._ends_at(server):
+                server.state, server.end = ENDING, SILENT if server.dead_at is None else DIED
         ending = ((uuid, each) for uuid, each in self._servers.items() if each.state == ENDING)
         return [End(uuid, server.end, server.instance, server.restarts) for uuid, server in ending]
 
@@ -230,13 +229,9 @@ class Detector:
     def lease(self, uuid: str) -> Stamp | None:
         """The process and the lease that an order to this server names; None: the server gets no orders now."""
         server = self._servers.get(uuid)
-        if (
-            server is None
-            or server.state != ALIVE
-            or server.dead
-            or not server.lease
-            or server.instance is None
-        ):
+        if server is None or server.state != ALIVE or server.dead_at is not None:
+            return None
+        if not server.lease or server.instance is None:
             return None
         return Stamp(server.instance.start, server.lease)
 
@@ -263,7 +258,7 @@ class Detector:
             return None if server is None or server.state == ALIVE else True
         if server.instance.start != process.start:
             return None if server.state == ALIVE and process.seqno > server.instance.seqno else True
-        return server.dead or (server.state != ALIVE and server.end != NEW)
+        return server.dead_at is not None or (server.state != ALIVE and server.end != NEW)
 
     def was_met(self, now: float, uuid: str) -> bool:
         """Whether a server that may get a lease has sent a beacon within grace_s. A new master counts from its beginning."""
@@ -286,12 +281,15 @@ class Detector:
 
     def next_wake(self, now: float) -> float:
         """When `decide` is needed next; `now` if it is needed already, infinity if there is nothing to wait for."""
-        if any(
-            each.state == ENDING or (each.dead and each.state == ALIVE) for each in self._servers.values()
-        ):
+        if any(server.state == ENDING for server in self._servers.values()):
             return now
-        heard = [server.heard_at for server in self._servers.values() if server.state == ALIVE]
-        return max(now, min(heard, default=float("inf")) + self.limits.grace_s)
+        ends = [self._ends_at(server) for server in self._servers.values() if server.state == ALIVE]
+        return max(now, min(ends, default=float("inf")))
+
+    def _ends_at(self, server: _Watched) -> float:
+        """When a server that is alive ends, if no beacon comes before."""
+        silent_at = server.heard_at + self.limits.grace_s
+        return silent_at if server.dead_at is None else min(silent_at, server.dead_at + TOGETHER_S)
 
 
 def _start(instance: ServerInstance | None) -> str:

@@ -17,8 +17,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
 class JournalNodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`sync_s`: how often a node asks one of its peers for segments that it lacks; after a start at once.
-    `admit_s`: how often a node repeats its request that admits a joining node. `masters`: those that a node tells of the end of
-    a tablet server on its host."""
+    `admit_s`: how often a node repeats its request that admits a joining node. `masters`: those to which a node reports the end
+    of a tablet server on its host."""
 
     masters: tuple[str, ...] = ()
     sync_s: float = 120.0

@@ -148,7 +148,7 @@ PACIFICA: Sheet[Appointer] = Sheet(
     counter(
         "master_servers_ended",
         "servers",
-        "servers whose PacificA replicas were taken away: silent, or started again",
+        "servers whose PacificA replicas were taken away: silent, died, or started again",
         lambda a: a.ends,
     ),
     counter(
@@ -177,7 +177,7 @@ LEASED: Sheet[int] = Sheet(
         "master_leases",
         "servers",
         f"servers with PacificA replicas: {leases.ALIVE} (with a lease), {leases.UNKNOWN} (no beacon yet), {leases.ENDING} "
-        f"(silent or started again), {leases.ENDED} (their replicas were taken away)",
+        f"(silent, died or started again), {leases.ENDED} (what they led was taken away)",
         int,
     ),
 )

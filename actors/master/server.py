@@ -48,6 +48,7 @@ from ebla.actors.master.repair.members import Members
 from ebla.actors.master.repair.repairs import Repairs, held_at
 from ebla.actors.master.tables.answers import Answers
 from ebla.actors.master.tables.tables import Tables
+from ebla.actors.messages.appointments import ProcessEnded
 from ebla.actors.replication.configuration import PACIFICA, Peer
 from ebla.actors.world import World, methods, rpc
 from ebla.storage.errors import DiskFull, OldCopy
@@ -187,6 +188,13 @@ class ActiveMaster:
             others=others,
             catalog=self.catalog.lineage.version,
         )
+
+    @rpc
+    async def process_ended(self, request: ProcessEnded) -> m.Empty:
+        """Note that a tablet server's process has ended for certain, and report it to the other servers: others take the place of its leaders."""
+        self.appointer.process_ended(request.process)
+        self.messenger.report_end(request)
+        return m.Empty()
 
     def _require_newest(self, uuid: str, seen: CatalogVersion | None) -> None:
         """Refuse a server that has seen changes which this catalog lacks, and stop serving.

@@ -1,7 +1,7 @@
 """Messages between tablet servers and masters about PacificA tablets.
 
     leases       server -> every master: Beacon, its own small call; only the active master answers
-    ends         a role on the same host -> the active master: ProcessEnded
+    ends         a role on the same host -> the active master -> all other servers: ProcessEnded
     requests     the primary's server -> the active master: ConfigurationsRequest, one call for all tablets of the server
     orders       the active master -> a server: AppointRequest, one call for all tablets of the server
 

@@ -46,7 +46,7 @@ class RaftView(msgspec.Struct, frozen=True, tag="raft"):
 class VoteRequest(msgspec.Struct, frozen=True, tag="raft.vote"):
     """Candidate to voter. `pre_vote`: neither side persists anything; `term` is then the term that
     the candidate would use. `ignore_live_leader`: the leader itself asked for this election
-    (graceful step-down). `unsafe`: the forced epoch of the candidate's configuration."""
+    (graceful step-down), or its process has ended for certain. `unsafe`: the forced epoch of the candidate's configuration."""
 
     term: int
     candidate: str

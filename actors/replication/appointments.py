@@ -116,8 +116,8 @@ def after_end(
 
     If that was the primary, or the primary is `gone` (its end is durable, and it has not returned), the voter with the lowest
     `rank` of those that are `alive` (they have a lease) leads. A primary that is neither gone nor alive may serve still:
-    a new active master has not heard of it yet. A `silent` server loses its vote, if enough others have one; a server that has
-    restarted keeps it, because it holds everything.
+    a new active master has not heard of it yet. A server that is `silent`, or was the primary and died, loses its vote, if
+    enough others have one; a server that has restarted keeps it, because it holds everything.
     """
     own, primary = stored.peer(ended), stored.primary
     assert primary is not None, ("a PacificA tablet has a primary", stored)

@@ -37,6 +37,13 @@ LATE_AND_UNHEARD = (
     ),
 )
 
+# A server ends, and is back soon. Then each server in turn is not heard by one of the others.
+ENDED_AND_UNHEARD = (
+    Fault(0.5, "crash", ("host-1",), 0.2),
+    Fault(1.4, "cut_one_way", ("host-2", "host-3"), 2.2),
+    Fault(3.7, "cut_one_way", ("host-3", "host-2"), 2.2),
+)
+
 # Messages are up to three seconds late, half of them arrive twice, and one server after the other ends and is back soon.
 LATE_COPIES = (
     Fault(0.0, "repeat", (), 12.0, 0.5),

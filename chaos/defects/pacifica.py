@@ -175,11 +175,13 @@ def earlier_incarnation_followed() -> list[Swap]:
 
 
 @defect("pacifica-leases", 60, Detector, "process_ended", seed=9, faults=LATE_BEACONS)
-def end_of_a_former_process_counted(original: Any, self: Detector, process: ServerInstance) -> bool:
+def end_of_a_former_process_counted(
+    original: Any, self: Detector, now: float, process: ServerInstance
+) -> bool:
     """The news that a former process of a server has ended, which arrives late, ends its present one."""
     server = self._servers.get(process.uuid)
     present = server.instance if server is not None else None
-    ended: bool = original(self, present or process)
+    ended: bool = original(self, now, present or process)
     return ended
 
 

@@ -23,7 +23,13 @@ from ebla.actors.tablet.stream import member
 from ebla.actors.tablet.stream.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.stream.progress import Progress
 from ebla.actors.world import rpc
-from ebla.chaos.defects.defect import LATE_AND_UNHEARD, SLOW_AND_CUT_OFF, Swap, defect
+from ebla.chaos.defects.defect import (
+    ENDED_AND_UNHEARD,
+    LATE_AND_UNHEARD,
+    SLOW_AND_CUT_OFF,
+    Swap,
+    defect,
+)
 
 
 @defect("chains", 60, Leadership, "replicated_index", seed=1)
@@ -173,6 +179,12 @@ def lease_without_margin(self: Leadership, now: float) -> float:
     """A lease is trusted for as long as votes are withheld, as if all clocks had the same speed."""
     acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
     return majority_least(acked, self._majority) + self._limits.election_s_min
+
+
+@defect("leases", 60, RaftState, "_leader_has_ended", seed=2, faults=ENDED_AND_UNHEARD)
+def promises_ignored_for_ever(self: RaftState) -> bool:
+    """Once the process of a leader has ended, its followers ask the voters to ignore their promises to later leaders, too."""
+    return self._ended_in >= 0
 
 
 @defect("handovers", 100, RaftCore, "_continue_transfer", seed=28)

@@ -362,11 +362,12 @@ class SimulatedHosts:
     def wait(self, address: str) -> asyncio.Future[bytes]:
         waiting = self._loop.create_future()
         self._waiting[waiting] = address
-        waiting.add_done_callback(self._waiting.pop)
+        waiting.add_done_callback(lambda _: self._waiting.pop(waiting, None))
         return waiting
 
     def ended(self, address: str, shown: bytes) -> None:
-        for waiting, other in self._waiting.items():
+        self._waiting = {waiting: other for waiting, other in self._waiting.items() if other != address}
+        for waiting, other in self._waiting.items() if shown else ():
             if self.host_of(other) == self.host_of(address) and self._random.random() < self.seen:
                 self._loop.call_later(self._random.uniform(*END_SEEN_LATE_S), _settle, waiting, shown)
 
@@ -387,8 +388,7 @@ class SimulatedNeighbours:
 
     def end(self) -> None:
         """The process ends."""
-        if self._shown:
-            self._hosts.ended(self._address, self._shown)
+        self._hosts.ended(self._address, self._shown)
 
 
 def _settle(waiting: asyncio.Future[bytes], shown: bytes) -> None:

@@ -96,7 +96,7 @@ def copy_of(one: detector._Watched) -> detector._Watched:
         one.lease,
         one.restarts,
         one.end,
-        one.dead,
+        one.dead_at,
     )
 
 
@@ -231,7 +231,7 @@ class Deployment:
 
     def _tell(self, number: int) -> None:
         """Another process of the host has seen the first process of the server end."""
-        self.detector.process_ended(instance(number, 1))
+        self.detector.process_ended(self.now(), instance(number, 1))
         self.detector.decide(self.now())
 
     def _record(self, end: detector.End) -> None:
@@ -280,7 +280,7 @@ class Deployment:
                 min(now - each.heard_at, GRACE_S) if each.state == detector.ALIVE else 0,
                 each.lease == self.servers[int(uuid)].lease.number,
                 each.end,
-                each.dead,
+                each.dead_at is not None,
             )
             for uuid, each in self.detector._servers.items()
         ]

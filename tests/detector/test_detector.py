@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.actors.detector import detector as d
-from ebla.actors.detector.detector import DIED, NEW, RESTARTED, SILENT, Detector, End
+from ebla.actors.detector.detector import NEW, RESTARTED, SILENT, Detector, End
 from ebla.actors.detector.lease import NEVER, Lease
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.incarnations import RAISED_BY
@@ -109,9 +109,9 @@ class GivesNoGraceAfterATakeover(Detector):
 
 
 class TakesAnEndForThatOfThePresentProcess(Detector):
-    def process_ended(self, process: ServerInstance) -> bool:
+    def process_ended(self, now: float, process: ServerInstance) -> bool:
         present = self._servers[process.uuid].instance
-        return super().process_ended(present or process)
+        return super().process_ended(now, present or process)
 
 
 class EndsAllTogether(Detector):
@@ -258,43 +258,6 @@ def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.7, FIRST, 9) == d.EARLIER
     assert master.lease("a") == ("second", 1)
-
-
-def test_a_process_that_has_ended_for_certain_ends_its_server_at_once_and_gets_no_lease_again() -> None:
-    master = watching()
-    master.beacon(0.5, FIRST, 1)
-    assert not master.process_ended(ServerInstance("b", 1, "x")) and not master.process_ended(SECOND)
-    assert master.process_ended(FIRST) and not master.process_ended(FIRST), "once"
-    assert master.lease("a") is None and master.has_ended_process(FIRST) and master.next_wake(0.6) == 0.6
-    assert master.decide(0.6) == [End("a", DIED, FIRST)]
-    assert master.beacon(0.7, FIRST, 1) == d.EARLIER, "it was late"
-    master.ended(End("a", DIED, FIRST))
-    assert master.has_ended("a") and master.beacon(0.8, FIRST, 1) == d.EARLIER
-    assert master.beacon(0.9, SECOND, 1) == d.DECIDED
-    assert master.decide(0.9) == [End("a", RESTARTED, SECOND, 1)]
-    master.ended(End("a", RESTARTED, SECOND, 1))
-    assert not master.process_ended(FIRST), "that was told late"
-    assert master.beacon(1.0, SECOND, 1) == d.ACKNOWLEDGED
-
-
-def test_a_process_that_ends_while_it_is_recorded_ends_its_server_afterwards() -> None:
-    master = watching()
-    new = ServerInstance("b", 1, "x")
-    assert master.beacon(0.0, new, 1) == d.DECIDED and master.process_ended(new)
-    assert master.decide(0.0) == [End("b", NEW, new)]
-    master.ended(End("b", NEW, new))
-    assert master.lease("b") is None and master.next_wake(0.0) == 0.0
-    assert master.decide(0.0) == [End("b", DIED, new)]
-
-
-def test_a_server_whose_process_has_ended_is_not_alive_when_it_gets_a_tablet() -> None:
-    master = watching()
-    (end,) = master.decide(6.0)
-    master.ended(end)
-    master.leave("a")
-    assert master.process_ended(FIRST) and master.decide(7.0) == []
-    master.watch(60.0, "a", FIRST)
-    assert master.decide(60.0) == [End("a", DIED, FIRST)]
 
 
 def test_a_late_beacon_of_a_former_lease_does_not_bring_it_back() -> None:

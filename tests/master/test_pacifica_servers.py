@@ -88,8 +88,34 @@ async def test_a_secondary_whose_process_ends_keeps_its_vote_if_it_is_soon_back(
     uuid = next(peer.uuid for peer in before.peers if peer.address == server(second))
     await stage.until(lambda: stage.master.appointer.detector.has_ended(uuid))
     await stage.cluster.restart(server(second))
+    await asyncio.sleep(2.0)
     await flights.upsert(LATER)
     assert stored(stage, tablet) == before
+
+
+@staged(play, 0, OPTIONS)
+async def test_no_write_waits_for_a_secondary_whose_process_has_ended(stage: Stage) -> None:
+    stage.cluster.hosts.host_of, stage.cluster.hosts.seen = lambda address: "one", 1.0
+    _, flights, second = await with_a_secondary(stage, "abc")
+    stage.cluster.crash(server(second))
+    async with stage.master.world.clock.timeout(0.5):
+        await flights.upsert(LATER)
+    await stage.cluster.restart(server(second))
+    await flights.upsert(ROWS)
+
+
+@staged(play, 0, OPTIONS)
+async def test_voters_that_are_killed_together_keep_their_votes(stage: Stage) -> None:
+    stage.cluster.hosts.host_of, stage.cluster.hosts.seen = lambda address: "one", 1.0
+    tablet, flights = await with_rows(stage)
+    voters = [peer.uuid for peer in stored(stage, tablet).voters()]
+    for host in "abc":
+        stage.cluster.crash(server(host))
+    await asyncio.sleep(1.0)
+    for host in "abc":
+        await stage.cluster.restart(server(host))
+    await flights.upsert(LATER)
+    assert [peer.uuid for peer in stored(stage, tablet).voters()] == voters
 
 
 @staged(play, 0, OPTIONS)

@@ -13,6 +13,7 @@ from ebla.actors.master.messages import (
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
+from ebla.actors.messages.appointments import ProcessEnded
 from ebla.actors.messages.repair import (
     DeleteTabletRequest,
     MembersReply,
@@ -24,6 +25,7 @@ from ebla.actors.replication.health import (
     RUNNING,
 )
 from ebla.actors.tablet.lifecycle.deletion import Deletion
+from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.server import RECORDS
 from ebla.storage.errors import Corruption, DiskFull
 from ebla.storage.rows.alteration import AddColumn
@@ -347,3 +349,56 @@ async def test_the_master_shows_the_size_of_a_table_as_its_rows_come_and_not_eac
         await asyncio.sleep(10.0)
         assert (await shown() > before + 4000 * 200 // 2) is grows
     assert empty < 1 << 18
+
+
+def leading(stage: Stage, tablet: str) -> str | None:
+    """The host of the tablet's leader, if there is one."""
+    for host in HOSTS[:3]:
+        replica = role(stage, host).replicas.get(tablet) if stage.cluster.alive(server(host)) else None
+        if replica is not None and replica.leads:
+            return host
+    return None
+
+
+async def led(stage: Stage, tablet: str) -> str:
+    await stage.until(lambda: leading(stage, tablet) is not None)
+    found = leading(stage, tablet)
+    assert found is not None
+    return found
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_tablet_has_another_leader_at_once_when_the_master_sees_the_process_of_its_leader_end(
+    stage: Stage,
+) -> None:
+    stage.cluster.hosts.host_of, stage.cluster.hosts.seen = lambda address: "one", 1.0
+    tablet, _ = await with_a_tablet(stage, hosts="abc")
+    flights = await table(stage)
+    for _ in range(5):
+        await flights.upsert([{"id": 1, "note": "before"}])
+        first = await led(stage, tablet)
+        stage.cluster.crash(server(first))
+        async with stage.master.world.clock.timeout(RaftLimits().election_s_min / 2):
+            await flights.upsert([{"id": 1, "note": "after"}])
+        assert await led(stage, tablet) != first
+        await stage.cluster.restart(server(first))
+        await asyncio.sleep(10.0)
+
+
+@staged(play, 0, OPTIONS)
+async def test_the_late_report_that_a_process_has_ended_concerns_no_later_one(stage: Stage) -> None:
+    tablet, _ = await with_a_tablet(stage, hosts="abc")
+    first = await led(stage, tablet)
+    ended = role(stage, first).instance
+    await stage.cluster.restart(server(first))
+    await asyncio.sleep(10.0)
+    operator = stage.cluster.client_world("client/operator").network
+    if (second := await led(stage, tablet)) != first:
+        order = m.StepDownRequest(tablet, role(stage, first).instance.uuid)
+        await operator.call(server(second), "step_down", order, m.StepDownReply, 5.0)
+        await stage.until(lambda: leading(stage, tablet) == first)
+    term = role(stage, first).replicas[tablet].core.term
+    for address in (MASTER, *map(server, "abc")):
+        await operator.call(address, "process_ended", ProcessEnded(ended), m.Empty, 1.0)
+    await asyncio.sleep(5.0)
+    assert leading(stage, tablet) == first and role(stage, first).replicas[tablet].core.term == term

@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, REPORT_GRACES, SILENT, Detector, End
+from ebla.actors.detector.detector import (
+    ACKNOWLEDGED,
+    DECIDED,
+    DIED,
+    NEW,
+    REPORT_GRACES,
+    SILENT,
+    Detector,
+    End,
+)
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.appointments import after_end, appointed, forced, grant
@@ -94,6 +103,10 @@ class Master:
                 self._order(instance.uuid)
             elif not report.leads:
                 self._edit(self._unless_it_waits(self.detector, self._again(self.detector, self.stored)))
+
+    def process_ended(self, process: ServerInstance) -> None:
+        if self.detector is not None:
+            self.detector.process_ended(self.clock(), process)
 
     def _is_over(self, detector: Detector) -> bool:
         """Whether the primary has another process than the one that its ballot is for."""
@@ -196,7 +209,9 @@ class Master:
 
     def _end(self, detector: Detector, end: End) -> None:
         """Take the replicas of a server away and record its incarnation, by one edit."""
-        made = None if end.reason == NEW else self._replaced(detector, end.uuid, silent=end.reason == SILENT)
+        died, leads = end.reason == DIED, end.uuid == self.stored.primary
+        stays = end.reason == NEW or (died and not leads)
+        made = None if stays else self._replaced(detector, end.uuid, silent=died or end.reason == SILENT)
 
         def durable() -> None:
             if end.instance is not None:

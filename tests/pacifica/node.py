@@ -65,6 +65,12 @@ class Node(node.Node[PacificaCore]):
             commit_index=commit_index,
         )
 
+    def crash(self, *, commits_kept: int = 0) -> None:
+        ended = self.instance
+        super().crash(commits_kept=commits_kept)
+        for delay in self.group.network.delays(self.name, "master") if self.group.ends_are_seen else ():
+            self.group.after(delay, "network", lambda: self.group.master.process_ended(ended))
+
     def lose_disk(self) -> None:
         """Crash, and start with an empty replica; the record of its ballot is kept elsewhere."""
         self.crash()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
+import uvloop
 
 from ebla.actors import neighbours
 from ebla.actors.neighbours import CONNECTIONS_MAX, HostNeighbours
@@ -24,6 +27,8 @@ from ebla.actors.ray_shell import MachineClock
 class Tells(HostNeighbours):
     def _accept(self, listener):
         super()._accept(listener)
+        for later in sys.argv[3:]:
+            self.show(later.encode())
         print("seen", flush=True)
 
 async def main():
@@ -33,6 +38,7 @@ async def main():
 
 asyncio.run(main())
 """
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}  # Ray's actors have either
 _numbers = count()
 
 
@@ -52,6 +58,14 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
         process.stdout.close()
 
 
+@pytest.fixture(params=LOOPS)
+def play(request, monkeypatch):
+    """Run a coroutine on one of the loops."""
+    monkeypatch.setattr(neighbours, "LOOK_S", 0.01)
+    with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+        yield runner.run
+
+
 def says(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
@@ -59,10 +73,9 @@ def says(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture
 def start(started: list[subprocess.Popen[str]]):
-    def run(deployment: str, shown: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", SHOWS, deployment, shown], stdout=subprocess.PIPE, text=True
-        )
+    def run(deployment: str, *shown: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SHOWS, deployment, *shown]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert says(process) == "shows"
         return process
@@ -84,7 +97,7 @@ async def seen_by(process: subprocess.Popen[str]) -> None:
     assert await asyncio.to_thread(says, process) == "seen"
 
 
-def test_the_end_of_a_process_is_seen_and_a_process_that_stands_still_has_not_ended(deployment, start):
+def test_the_end_of_a_process_is_seen_and_a_process_that_stands_still_has_not_ended(deployment, start, play):
     async def scenario() -> bytes:
         process = start(deployment, "the first")
         watching = asyncio.ensure_future(watcher(deployment).ended())
@@ -96,14 +109,10 @@ def test_the_end_of_a_process_is_seen_and_a_process_that_stands_still_has_not_en
         process.kill()
         return await watching
 
-    assert asyncio.run(scenario()) == b"the first"
+    assert play(scenario()) == b"the first"
 
 
-def test_a_process_that_starts_later_is_seen_and_one_of_another_deployment_is_not(
-    deployment, start, monkeypatch
-):
-    monkeypatch.setattr(neighbours, "LOOK_S", 0.01)
-
+def test_a_process_that_starts_later_is_seen_and_one_of_another_deployment_is_not(deployment, start, play):
     async def scenario() -> bytes:
         watching = asyncio.ensure_future(watcher(deployment).ended())
         await turns()
@@ -117,12 +126,10 @@ def test_a_process_that_starts_later_is_seen_and_one_of_another_deployment_is_no
         process.kill()
         return await watching
 
-    assert asyncio.run(scenario()) == b"the first"
+    assert play(scenario()) == b"the first"
 
 
-def test_the_next_process_is_watched_after_the_end_of_the_first(deployment, start, monkeypatch):
-    monkeypatch.setattr(neighbours, "LOOK_S", 0.01)
-
+def test_the_next_process_is_watched_after_the_end_of_the_first(deployment, start, play):
     async def scenario() -> list[bytes]:
         found, watches = [], watcher(deployment)
         for name in ("the first", "the second"):
@@ -133,10 +140,10 @@ def test_the_next_process_is_watched_after_the_end_of_the_first(deployment, star
             found.append(await watching)
         return found
 
-    assert asyncio.run(scenario()) == [b"the first", b"the second"]
+    assert play(scenario()) == [b"the first", b"the second"]
 
 
-def test_one_watcher_too_many_sees_nothing_and_takes_that_for_no_end(deployment):
+def test_one_watcher_too_many_sees_nothing_and_takes_that_for_no_end(deployment, play):
     async def scenario() -> bytes:
         shows = watcher(deployment)
         shows.show(b"this process")
@@ -153,34 +160,72 @@ def test_one_watcher_too_many_sees_nothing_and_takes_that_for_no_end(deployment)
             each.cancel()
         return late
 
-    assert asyncio.run(scenario()) == b""
+    assert play(scenario()) == b""
 
 
-def test_a_process_of_another_user_is_not_believed(deployment, monkeypatch):
+def test_a_process_of_another_user_is_not_believed(deployment, monkeypatch, play):
     async def scenario() -> bytes:
         watcher(deployment).show(b"this process")
-        monkeypatch.setattr(os, "getuid", lambda: -1)
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
         return await watcher(deployment)._watch()
 
-    assert asyncio.run(scenario()) == b""
+    assert play(scenario()) == b""
 
 
-def test_the_last_process_shown_counts_and_a_name_that_is_taken_does_no_harm(deployment, caplog):
-    async def scenario() -> None:
-        first, second = watcher(deployment), watcher(deployment)
-        first.show(b"before")
-        first.show(b"now")
-        second.show(b"another")
-        assert "no other process of this host will see this one end" in caplog.text
-        watching = asyncio.ensure_future(watcher(deployment)._watch())
-        await turns()
-        assert first._shown == b"now" and not watching.done()
-        watching.cancel()
+def test_what_a_process_shows_last_counts(deployment, start, play):
+    async def scenario() -> bytes:
+        process = start(deployment, "before", "now")
+        watching = asyncio.ensure_future(watcher(deployment).ended())
+        await seen_by(process)
+        process.kill()
+        return await watching
 
-    asyncio.run(scenario())
+    assert play(scenario()) == b"now"
 
 
-def test_elsewhere_than_on_linux_nothing_is_seen(deployment, monkeypatch):
+def test_a_process_whose_name_is_taken_is_seen_once_the_other_has_ended(deployment, start, play):
+    async def scenario() -> bytes:
+        process = start(deployment, "the first")
+        watcher(deployment).show(b"the second")
+        process.kill()
+        process.wait()
+        connection = neighbours._socket()
+        with connection:
+            while connection.connect_ex(watcher(deployment)._path):
+                await asyncio.sleep(0.01)
+            return await asyncio.get_running_loop().sock_recv(connection, 100)
+
+    assert play(scenario()) == b"the second"
+
+
+def test_a_process_without_a_free_descriptor_accepts_those_that_watch_it_later(deployment, play):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    accepted: list[int] = []
+
+    class Counts(HostNeighbours):
+        def _accept(self, listener: socket.socket) -> None:
+            accepted.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            super()._accept(listener)
+
+    async def scenario() -> bytes:
+        Counts(MachineClock(), deployment).show(b"this process")
+        connection = neighbours._socket()
+        with connection:
+            connection.connect(watcher(deployment)._path)
+            first_free = os.dup(connection.fileno())
+            os.close(first_free)
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, hard))
+                await turns()
+                assert len(accepted) == 1, "it does not try again at once"
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            return await asyncio.get_running_loop().sock_recv(connection, 100)
+
+    assert play(scenario()) == b"this process"
+
+
+def test_elsewhere_than_on_linux_nothing_is_seen(deployment, monkeypatch, play):
     monkeypatch.setattr(sys, "platform", "darwin")
 
     async def scenario() -> None:
@@ -190,4 +235,4 @@ def test_elsewhere_than_on_linux_nothing_is_seen(deployment, monkeypatch):
         assert not watching.done()
         watching.cancel()
 
-    asyncio.run(scenario())
+    play(scenario())

@@ -296,6 +296,68 @@ def test_a_non_voter_ignores_an_order_to_campaign() -> None:
     assert made.role == "follower"
 
 
+def ended(made: RaftCore, now: float, wait_s: float = 0.0, peer: str = "b") -> dict[str, VoteRequest]:
+    """The requests of a follower that learns, and lets the time pass, that the process of this peer has ended."""
+    made.note_end(now, peer, wait_s)
+    made.tick(now + wait_s)
+    return asked(made)
+
+
+def following(**situation: object) -> RaftCore:
+    """A follower that has just had a message of its leader b."""
+    made = core(terms="11", now=9.0, **situation)  # type: ignore[arg-type]
+    made.receive(10.0, "b", append("2@1", term=1))
+    made.take()
+    return made
+
+
+def test_a_follower_campaigns_at_once_when_the_process_of_its_leader_has_ended() -> None:
+    made, voter = following(), core("c", terms="11", now=9.0)
+    voter.receive(10.0, "b", append("2@1", term=1))
+    request = ended(made, 10.01)["c"]
+    assert request == VoteRequest(2, "a", 2, 1, pre_vote=True, ignore_live_leader=True)
+    assert ask(voter, 10.01, request) == "granted"
+    vote(made, 10.01, "c", request)
+    request = asked(made)["c"]
+    assert request == VoteRequest(2, "a", 2, 1, ignore_live_leader=True)
+    assert ask(voter, 10.01, request) == "granted"
+    vote(made, 10.01, "c", request)
+    assert (made.role, made.term) == ("leader", 2)
+
+
+def test_a_follower_that_waits_for_another_one_campaigns_only_without_a_new_leader() -> None:
+    made = following()
+    made.note_end(10.0, "b", 0.2)
+    made.tick(10.19)
+    assert asked(made) == {} and made.next_wake(10.19) == 10.2
+    made.receive(10.19, "c", append("2@1", term=2, sender="c"))
+    made.tick(10.2)
+    assert asked(made) == {} and made.leader == "c"
+
+
+def test_the_end_of_another_process_than_the_leaders_changes_nothing() -> None:
+    made = following()
+    assert ended(made, 10.01, peer="c") == {}
+    made.receive(10.1, "c", append("2@1", term=2, sender="c"))
+    assert ended(made, 10.2, peer="b") == {}, "it led in an earlier term"
+    leads = leader(terms="1")
+    leads.take()
+    assert ended(leads, 10.0) == {} and leads.role == "leader"
+
+
+def test_only_the_election_after_the_term_of_a_leader_that_has_ended_ignores_promises() -> None:
+    made = following()
+    made.note_end(10.0, "b", 0.0)
+    assert ask(made, 10.0, VoteRequest(5, "c", 9, 9, ignore_live_leader=True)) == "granted"
+    made.tick(10.0 + 3 * MIN)
+    assert {request.ignore_live_leader for request in asked(made).values()} == {False}
+
+
+def test_a_follower_that_may_not_campaign_waits_when_its_leader_has_ended() -> None:
+    made = following(me="d", others="d")
+    assert ended(made, 10.0) == {} and made.timer.deadline >= 10.0 + MIN
+
+
 def test_a_log_newer_than_the_stored_term_raises_the_term_and_clears_the_vote() -> None:
     made = core(terms="13", term=2, vote="b")
     assert made.take().hard_state == HardState(3, None)

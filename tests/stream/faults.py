@@ -30,6 +30,9 @@ class RandomFaults(ABC, Generic[G]):
         network.loss = random.choice([0.0, 0.02, 0.2])
         network.twice = random.choice([0.0, 0.1])
         network.jitter_s = random.choice([0.0, 0.05, 2.5])
+        chance = Random()
+        chance.setstate(random.getstate())  # so that no other fault depends on this choice
+        group.ends_are_seen = chance.random() > 0.7
 
     @abstractmethod
     def verbs(self) -> list[Callable[[], None]]:

@@ -63,6 +63,7 @@ class Group(ABC, Generic[N]):
         self.random = Random(seed)
         self.network = Network(self.random)
         self.patient = False  # no timer starts a campaign
+        self.ends_are_seen = False  # by another process of the host, which reports them
         self.now = 0.0
         self.transcript: list[tuple[float, str]] = []
         self.trace: Callable[[str, str, Request | Answer], None] | None = None

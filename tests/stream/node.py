@@ -144,6 +144,7 @@ class Node(ABC, Generic[Core]):
         """Check a message that leaves now, by the protocol's own promises."""
 
     def crash(self, *, commits_kept: int = 0) -> None:
+        was_alive = self.alive
         for _ in range(min(commits_kept, len(self._commits))):
             self.disk.apply(self._commits.popleft())
         self.core = None
@@ -153,6 +154,19 @@ class Node(ABC, Generic[Core]):
             waiting.clear()
         self._commits_done = self._commit_number
         self._disk_free_at = self.group.now
+        if was_alive and self.group.ends_are_seen:
+            self._report_end(self.incarnation)
+
+    def _report_end(self, incarnation: int) -> None:
+        """Another process of the host may see the end. While the server is down, no later process of it can have been met."""
+        for other in self.group.nodes.values():
+            for delay in self.group.network.delays(self.name, other.name) if other is not self else ():
+                self.group.after(delay, "network", lambda other=other: self._reported(other, incarnation))
+
+    def _reported(self, other: Node[Core], incarnation: int) -> None:
+        if not self.alive and self.incarnation == incarnation:
+            wait_s = self.group.random.choice([0.0, 0.2])
+            other.feed(other.incarnation, lambda core: core.note_end(other.clock(), self.name, wait_s))
 
     @property
     def alive(self) -> bool:

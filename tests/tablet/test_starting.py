@@ -10,7 +10,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import FiguresRequest
 from ebla.actors.messages import peers
-from ebla.actors.messages.appointments import Appointments, AppointRequest
+from ebla.actors.messages.appointments import Appointments, AppointRequest, ProcessEnded
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
@@ -23,6 +23,7 @@ from tests.tablet.harness import HOSTS, OTHER, SCHEMA, TABLET, Group, address, r
 ASKED: dict[str, Any] = {
     "replicate": peers.Envelope(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), ()),
     "liveness": peers.LivenessRequest(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), (), 0, 0),
+    "process_ended": ProcessEnded(m.ServerInstance("a", 1, "s")),
     "write": m.WriteRequest((), 1.0),
     "read": m.ReadRequest(1, ()),
     "scan": m.ScanRequest(TABLET, 1, ("k",)),

@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from ebla.actors import messages as am
-from ebla.actors.asking.ends import tell_of_ends
+from ebla.actors.asking.ends import report_ends
 from ebla.actors.errors import AlreadyPresent, NotRunning, Unavailable
 from ebla.actors.figures import Figure
 from ebla.actors.journal import messages as m
@@ -64,7 +64,7 @@ class JournalNode(Role):
     async def start(self) -> None:
         instance = await self.world.disk.open_instance(new_id(self.world.random))
         await self.begin(am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random)))
-        self.world.spawn(tell_of_ends(self.world, self.options.masters), "ends of neighbours")
+        self.world.spawn(report_ends(self.world, self.options.masters), "ends of neighbours")
 
     async def begin(self, instance: am.ServerInstance) -> None:
         """Serve from the directory, which is already open."""

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from ebla.actors import messages as am
-from ebla.actors.asking.ends import tell_of_ends
+from ebla.actors.asking.ends import report_ends
 from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.figures import Figure
 from ebla.actors.ledger import messages as m
@@ -95,7 +95,7 @@ class LedgerStore(Role):
         deleted = [ledger for ledger, head in self.heads.items() if head.deleted]
         self.world.spawn(self._delete_leftovers(deleted), "delete leftovers")
         self.world.spawn(self._presence.run(), "register")
-        self.world.spawn(tell_of_ends(self.world, self.options.masters), "ends of neighbours")
+        self.world.spawn(report_ends(self.world, self.options.masters), "ends of neighbours")
         self.world.spawn(self._move_arrivals(), "move arrivals")
 
     def _info(self) -> StoreInfo:

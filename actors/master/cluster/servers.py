@@ -25,7 +25,7 @@ from ebla.storage.errors import InvalidArgument
 
 
 class Server:
-    """One incarnation of a tablet server."""
+    """One incarnation of a tablet server. `has_ended`: its process has ended for certain, which was reported to the other servers."""
 
     def __init__(self, instance: ServerInstance, registration: Registration, now: float) -> None:
         self.instance = instance
@@ -33,7 +33,7 @@ class Server:
         self.seen_at = now
         self.reported_in_full = False
         self.sequence = -1
-        self.report_under_way = False
+        self.report_under_way = self.has_ended = False
         self.load = HeartbeatRequest(instance)
 
     @property

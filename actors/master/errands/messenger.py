@@ -1,4 +1,4 @@
-"""The messenger: carries out the errands of errands.py, each as one call to a tablet server."""
+"""The messenger: carries out the errands of errands.py, each as one call to a tablet server; and reports the end of a server to the others."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ebla.actors.master.errands.errands import Errand, Errands
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair.repairs import Repair, Repairs
 from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay
+from ebla.actors.messages.appointments import ProcessEnded
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFull, EblaError
@@ -47,6 +48,26 @@ class Messenger:
         """Send all errands that are due, each in its own task."""
         for errand in self._errands.begin(self._catalog, self._servers, self._world.now()):
             self._world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
+
+    def report_end(self, news: ProcessEnded) -> None:
+        """Report to the other servers, once, that a server's process has ended."""
+        ended = self._servers.get(news.process.uuid)
+        if ended is None or ended.instance.start != news.process.start or ended.has_ended:
+            return
+        ended.has_ended = True
+        for server in self._servers.alive(self._world.now()):
+            if server is not ended:
+                self._world.spawn(
+                    self._report_end(server.address, news), f"end of {ended.address} to {server.address}"
+                )
+
+    async def _report_end(self, address: str, news: ProcessEnded) -> None:
+        try:
+            await self._world.network.call(
+                address, "process_ended", news, m.Empty, self._options.rpc_timeout_s
+            )
+        except EblaError as error:
+            log.info("%s did not get the report of an end, and waits for silence: %s", address, error)
 
     async def _run(self, errand: Errand) -> None:
         """Make one attempt."""

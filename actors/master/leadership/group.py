@@ -27,7 +27,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors import messages as m
-from ebla.actors.asking.ends import tell_of_ends
+from ebla.actors.asking.ends import report_ends
 from ebla.actors.errors import NotActive, NotRunning, OutcomeUnknown, Unavailable
 from ebla.actors.figures import Figure
 from ebla.actors.journal.errors import EditsGone, NodesMoved, QuorumFailed
@@ -105,7 +105,7 @@ class Master(Role):
             self._go_on_following()
         self._running = True
         self.world.spawn(self._live(), "leading and following")
-        self.world.spawn(tell_of_ends(self.world, self.options.masters), "ends of neighbours")
+        self.world.spawn(report_ends(self.world, self.options.masters), "ends of neighbours")
 
     @property
     def _is_single(self) -> bool:

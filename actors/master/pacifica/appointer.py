@@ -25,14 +25,13 @@ from ebla.actors.master.cluster.servers import Servers, gets_leases
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.pacifica.orders import Orders
 from ebla.actors.master.pacifica.planner import Plan, Planner
-from ebla.actors.messages import Empty, RecordedInstance, ServerInstance, TabletReport
+from ebla.actors.messages import RecordedInstance, ServerInstance, TabletReport
 from ebla.actors.messages.appointments import (
     Appointed,
     Appointments,
     Beacon,
     BeaconReply,
     ConfigurationsRequest,
-    ProcessEnded,
 )
 from ebla.actors.world import World, rpc, settle
 from ebla.storage.errors import DiskFull, EblaError
@@ -134,14 +133,6 @@ class Appointer:
         return BeaconReply(refused)
 
     @rpc
-    async def process_ended(self, request: ProcessEnded) -> Empty:
-        """Note that a tablet server's process has ended for certain: another voter leads at once where it was the primary."""
-        if self.detector.process_ended(request.process):
-            self._world.faults.reached("master.detector.died")
-            self._wake.set()
-        return Empty()
-
-    @rpc
     async def request_configurations(self, request: ConfigurationsRequest) -> Appointments:
         """Grant what the primaries of one server ask for. The answer is what the catalog has then."""
         instance = request.instance
@@ -170,6 +161,12 @@ class Appointer:
         if instance.uuid in self._catalog.forgotten:
             raise forgotten(instance.uuid)
         self._incarnations.meet(instance)
+
+    def process_ended(self, process: ServerInstance) -> None:
+        """Note that a server's process has ended for certain: another voter leads where it was the primary."""
+        if self.detector.process_ended(self._world.now(), process):
+            self._world.faults.reached("master.detector.died")
+            self._wake.set()
 
     def take(self, instance: ServerInstance, report: TabletReport) -> None:
         """Take a report of a server's present incarnation, after its edits are in the catalog."""
@@ -264,7 +261,7 @@ class Appointer:
                     self.detector.leave(end.uuid)
             elif end.reason != NEW:
                 self.ends += 1
-                log.warning("server %s has ended (%s), and its PacificA replicas too", end.uuid, end.reason)
+                log.warning("server %s has ended: %s", end.uuid, end.reason)
 
     def _answer(self, waiting: _Waiting) -> None:
         if waiting.answer.done():

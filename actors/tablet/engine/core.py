@@ -221,6 +221,10 @@ class GroupCore(Protocol):
         """Note that the server of a peer answers with this reason for all its replicas. A quiescent leader may go on without the
         peer, or wake to have it removed."""
 
+    def note_end(self, now: float, peer: str, wait_s: float) -> None:
+        """Note that the process of this peer has ended for certain. A follower may take the place of its leader, after `wait_s`; a
+        leader waits no longer for a peer."""
+
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""
 

@@ -21,6 +21,7 @@ from zlib import crc32
 
 from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
+from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import NOT_RUNNING
 from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.identity import Identity
@@ -404,12 +405,15 @@ class Liveness:
         ours: list[Replica] = []
         theirs: list[Replica] = []
         for replica in other.followed.values():
-            voters = sorted(
-                each.uuid for each in replica.core.configuration.voters() if each.uuid != other.uuid
-            )
-            chosen = voters[crc32(replica.tablet.encode()) % len(voters)] if voters else None
+            chosen = successor(replica.core.configuration, replica.tablet, other.uuid)
             (ours if chosen == self.identity.instance.uuid else theirs).append(replica)
         return [*ours, *theirs]
+
+
+def successor(configuration: Configuration, tablet: str, leader: str) -> str | None:
+    """The voter that should lead after this leader: a hash shares the tablets among the other voters."""
+    voters = sorted(each.uuid for each in configuration.voters() if each.uuid != leader)
+    return voters[crc32(tablet.encode()) % len(voters)] if voters else None
 
 
 def _stance(replica: Replica) -> Stance:

@@ -276,6 +276,13 @@ class PacificaCore(PacificaState):
         if self.stance is not AWAKE:
             self._settle()
 
+    def note_end(self, now: float, peer: str, wait_s: float) -> None:
+        """Ask for other members at once if an entry waits for that peer. Where the peer led, the master appoints another."""
+        self._pass_time(now)
+        if self._lead is not None and peer in self._lead.peers:
+            self._lead.note_end(now, peer)
+            self._consider(self._lead)
+
     # -- changes
 
     def _consider(self, lead: Primary) -> None:

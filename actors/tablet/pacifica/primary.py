@@ -54,6 +54,7 @@ class Primary(Peers):
         self._stalls: dict[str, Stall] = {}
         self._own_stall: Stall | None = None
         self._strikes: dict[str, Strike] = {}
+        self._ended: dict[str, float] = {}  # when the processes of peers were reported to have ended
         super().__init__(me, ballot, configuration, log, limits, now, next_index=log.last_index)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
@@ -61,6 +62,7 @@ class Primary(Peers):
         if self.transfer is not None and not self.may_succeed(self.transfer.successor):
             self.transfer = None  # the successor has lost its vote meanwhile
         self._stalls = {uuid: stall for uuid, stall in self._stalls.items() if uuid in self.peers}
+        self._ended = {uuid: at for uuid, at in self._ended.items() if uuid in self.peers}
         self.joining = {
             uuid: None
             for uuid in self.joining
@@ -132,8 +134,16 @@ class Primary(Peers):
         """The secondaries that do not keep up; the one that has not for longest comes first."""
         at = {uuid: self.fails_at(uuid, self._limits.stalled_s) for uuid in self._voters if uuid != self.me}
         return sorted(
-            (uuid for uuid in at if at[uuid] <= now), key=lambda uuid: (self.peers[uuid].healthy_at, uuid)
+            (uuid for uuid in at if at[uuid] <= now or self._waits_for_dead(uuid)),
+            key=lambda uuid: (self.peers[uuid].healthy_at, uuid),
         )
+
+    def note_end(self, now: float, uuid: str) -> None:
+        self._ended[uuid] = now
+
+    def _waits_for_dead(self, uuid: str) -> bool:
+        """Whether an entry waits for the peer, whose process has ended since it last answered."""
+        return uuid in self._stalls and self.peers[uuid].healthy_at < self._ended.get(uuid, NEVER)
 
     def next_failure(self, now: float) -> float:
         """The time when one more secondary does not keep up, or a learner must leave. One that must leave already is due

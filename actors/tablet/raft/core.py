@@ -60,7 +60,7 @@ class RaftCore(RaftState):
                 self.timer.election_failed(now, contested=self._poll.contested)
                 self._become_follower("the election timed out")
             if self._may_campaign():
-                self._campaign(pre_vote=True)
+                self._campaign(pre_vote=True, ordered=self._leader_has_ended())
             else:
                 self.timer.reset(now)
         elif self._poll:
@@ -81,6 +81,14 @@ class RaftCore(RaftState):
         if self._lead is not None and peer in self._lead.peers:
             self._lead.peers[peer].refused(now, refusal)
             self._settle()
+
+    def note_end(self, now: float, peer: str, wait_s: float) -> None:
+        self._pass_time(now)
+        if self.role == FOLLOWER and self.leader == peer:
+            self._note(f"the process of its leader {peer} has ended")
+            self._wake()
+            self._ended_in = self.term
+            self.timer.leader_ended(now, wait_s)
 
     # -- the leader's verbs
 
@@ -340,7 +348,7 @@ class RaftCore(RaftState):
     def _conclude(self, poll: Poll) -> None:
         assert not (poll.won and poll.lost), ("an election has one outcome", poll.answers)
         if poll.won and poll.request.pre_vote:
-            self._campaign(pre_vote=False)
+            self._campaign(pre_vote=False, ordered=poll.request.ignore_live_leader)
         elif poll.won:
             self._become_leader()
         elif poll.lost:

@@ -82,6 +82,11 @@ class ElectionTimer:
     def resume(self) -> None:
         self.reset(self._noted_at)
 
+    def leader_ended(self, now: float, wait_s: float) -> None:
+        """Campaign after `wait_s`, if not earlier. The promise to that leader stays; a candidate that knows of the end asks the voters
+        to ignore it."""
+        self.deadline = min(self.deadline, now + wait_s)
+
     def election_failed(self, now: float, *, contested: bool) -> None:
         """Back off only from rivals. If not even a majority answered there is no rival, and the
         group should elect as soon as the network allows it."""

@@ -49,6 +49,7 @@ class RaftState(MemberState[HardState, Leadership]):
         self._random = random
         self._poll: Poll | None = None
         self._abdication: TimeoutNow | None = None  # until its outcome is known
+        self._ended_in = -1  # the term whose leader's process has ended for certain
         self._letters: list[Send] = []  # all messages but appends: vote requests, or an abdication
         fresh = hard_state.term == 0 and log.last_index == 0
         alone = [peer.uuid for peer in self.configuration.voters()] == [me]
@@ -169,7 +170,10 @@ class RaftState(MemberState[HardState, Leadership]):
         self.leader = self._abdication = None
         self.stance = AWAKE
         self._letters.clear()
-        self._set_role(PRE_CANDIDATE if pre_vote else CANDIDATE, "ordered to" if ordered else "no leader")
+        self._set_role(
+            PRE_CANDIDATE if pre_vote else CANDIDATE,
+            "its leader has ended or stepped down" if ordered else "no leader",
+        )
         request = VoteRequest(
             term=self.term + 1 if pre_vote else self.term,
             candidate=self.me,
@@ -212,6 +216,10 @@ class RaftState(MemberState[HardState, Leadership]):
         kept = known.vote is None or known.vote == state.vote
         assert state.term > known.term or kept, ("a replica votes once a term", state, known)
         self.hard_state, self.term, self._unsaved = state, state.term, True
+
+    def _leader_has_ended(self) -> bool:
+        """Whether the process of this term's leader has ended: no lease depends on a promise of voters to it."""
+        return self._ended_in == self.term
 
     def _may_campaign(self) -> bool:
         """Whether this replica may campaign: not while entries wait for its disk. If that hangs,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
+from ebla.actors.messages.appointments import ProcessEnded
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.replication.health import (
     DAMAGED,
@@ -20,6 +21,7 @@ from ebla.actors.replication.health import (
 )
 from ebla.actors.tablet.engine.core import Pending
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
+from ebla.actors.tablet.engine.liveness import AT_ONCE_MAX, successor
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
@@ -29,6 +31,11 @@ from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.world import rpc
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption
+
+SECOND_S = (
+    0.15,
+    0.3,
+)  # how long replicas wait for the one that is to lead after a leader whose process has ended
 
 
 class PeerVerbs(Verbs):
@@ -81,6 +88,27 @@ class PeerVerbs(Verbs):
         self._require_addressed(request.dest.uuid)
         self.identity.receive(request)
         return self.rounds.liveness.receive(request)
+
+    @rpc
+    async def process_ended(self, request: ProcessEnded) -> m.Empty:
+        """Note that the process of another server has ended for certain. Replicas here take the place of its leaders: at once if a hash
+        makes this server the successor, otherwise if nobody else does. Leaders here need not wait for it."""
+        self._require_serving()
+        ended, me = request.process, self.identity.uuid
+        concerned = [
+            each for each in self.replicas.values() if ended.uuid in (each.core.leader, *each.core.progress)
+        ]
+        for number, replica in enumerate(concerned, 1):
+            if self.identity.others.known(ended.uuid).start != ended.start:
+                break  # the server has another process
+            if replica.state == RUNNING:
+                self.world.faults.reached("tablet.peer_ended")
+                first = successor(replica.core.configuration, replica.tablet, ended.uuid) == me
+                wait_s = 0.0 if first else self.world.random.uniform(*SECOND_S)
+                self.rounds.step(replica, replica.core.note_end, self.world.now(), ended.uuid, wait_s)
+            if number % AT_ONCE_MAX == 0:
+                await self.world.clock.sleep(0)
+        return m.Empty()
 
     def _absent(self, tablet: str, request: Request) -> tuple[Tombstone, Request] | str:
         """The tombstone that answers instead of a running replica, or the reason why nothing does."""
