@@ -62,6 +62,11 @@ LATE_BEACONS = (
     Fault(0.0, "delay", (), 12.0, 3.0),
     *(Fault(1.5 + 0.5 * n, "crash", (HOSTS[n % 3],), 0.05) for n in range(12)),
 )
+# Many messages are late. The first server starts again, and leads again because the others do.
+ENDED_LONG_AGO = (
+    Fault(0.0, "delay", (), 12.0, 3.0),
+    *(Fault(at_s + 0.4 * n, "crash", (host,), 0.05) for at_s in (1.5, 6.0) for n, host in enumerate(HOSTS)),
+)
 # The master starts again while the first server is cut off, and another server does so, too.
 UNKNOWN_TO_A_NEW_MASTER = (
     Fault(2.3, "crash", ("host-2",), 0.02),
@@ -174,7 +179,7 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
-@defect("pacifica-leases", 60, Detector, "process_ended", seed=9, faults=LATE_BEACONS)
+@defect("pacifica-masters", 60, Detector, "process_ended", seed=2, faults=ENDED_LONG_AGO)
 def end_of_a_former_process_counted(
     original: Any, self: Detector, now: float, process: ServerInstance
 ) -> bool:
