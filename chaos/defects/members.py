@@ -96,7 +96,7 @@ def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) ->
             tail.add(found.index, found.seq, found.record, found.damage)
 
 
-@defect("mending", 200, seed=21)
+@defect("mending", 200, seed=39)
 def copy_without_its_log() -> list[Swap]:
     """A copy ends where the source's rows end, so acknowledged entries are missing."""
     begun = CopySources._begun
@@ -151,7 +151,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=40)
+@defect("members", 60, Progress, "caught_up", seed=39)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
