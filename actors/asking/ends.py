@@ -34,8 +34,5 @@ async def report_ends(world: World, masters: Sequence[str]) -> None:
             process = msgspec.msgpack.decode(shown, type=ServerInstance)
             log.info("%s has seen a process of server %s end", world.address, process.uuid)
             await client.ask("process_ended", ProcessEnded(process), Empty, deadline_s=REPORT_S)
-        except (
-            EblaError,
-            msgspec.MsgspecError,
-        ) as error:  # another version of ebla may have shown something else
+        except (EblaError, msgspec.MsgspecError) as error:  # or of another version of ebla
             log.info("%s could not report the end of a process: %s", world.address, error)

@@ -21,14 +21,13 @@ One detector lives as long as one term of the active master. The state of a serv
 replicas away and records its incarnation, and calls `ended` once the edit is durable. If the master's term ends first,
 so does the detector, and the next master's detector counts from its own beginning.
 
-
 So the catalog has every incarnation that was ever acknowledged, before it was. Only therefore a later
 incarnation proves that the process which may serve has ended: a new master that hears an old beacon first
 would otherwise take the serving process for a later one.
 
 `process_ended` reports that a process has ended: another process of the same host has seen that (actors/asking/ends.py). The decision
 is made TOGETHER_S later, because processes that are killed together must not become primaries one after the other, and lose their
-votes. No beacon of such a process is acknowledged, in any state.
+votes. No beacon of such a process is acknowledged.
 
 Beacons of an earlier incarnation, of servers that are not allowed, of servers that restart too often, and of servers that the master
 cannot call or has no heartbeats of are not acknowledged and do not count, in any state: such a server becomes silent.
@@ -80,7 +79,7 @@ NEW = "new"  # its incarnation is recorded; no process of the server can have se
 
 class End(msgspec.Struct, frozen=True):
     """A decision: the replicas of server `uuid` are taken away, and its incarnation `instance` is recorded (None: none is known
-    yet), and with it the number of its restarts in a row. `reason`: SILENT, RESTARTED or NEW."""
+    yet), and with it the number of its restarts in a row. `reason`: SILENT, RESTARTED, DIED or NEW."""
 
     uuid: str
     reason: str

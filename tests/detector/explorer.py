@@ -147,7 +147,10 @@ class Deployment:
             if self.servers[number].incarnation == 1:
                 yield f"restart of {number}", self._then(Deployment._restart, number)
             else:
-                yield f"the end of process 1 of {number} is told", self._then(Deployment._tell, number)
+                yield (
+                    f"the end of process 1 of {number} is reported",
+                    self._then(Deployment._report_end, number),
+                )
         for message in dict.fromkeys(self.messages):
             yield f"{message} arrives", self._then(Deployment._arrive, message, keep=False)
             yield (
@@ -229,7 +232,7 @@ class Deployment:
         server.lease = self.rules.lease(self.rules.limits)
         server.incarnation, server.order = 2, (0, 0)
 
-    def _tell(self, number: int) -> None:
+    def _report_end(self, number: int) -> None:
         """Another process of the host has seen the first process of the server end."""
         self.detector.process_ended(self.now(), instance(number, 1))
         self.detector.decide(self.now())

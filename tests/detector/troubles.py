@@ -7,7 +7,7 @@ at once and an edit is durable at once, unless a trouble prevents that, and the 
     doubled     a message arrives, and once more at any later moment, or never
     cut         until any later moment all beacons of a server are lost, or all that it should get
     slow        an edit is durable at any later moment
-    restart     a later incarnation of a server begins; at any later moment, or never, the end of the former one is told
+    restart     a later incarnation of a server begins; at any later moment, or never, the end of the former one is reported
     take-over   another master becomes active
 
 The clock of server 0 is slow. In addition to what explorer.py checks, the end of one server changes nothing about another
@@ -71,7 +71,10 @@ class Troubled(Deployment):
             yield f"the end of {end.uuid} is durable", self._then(Troubled._record, end)
         for number, server in enumerate(self.servers):
             if server.incarnation == 2:
-                yield f"the end of process 1 of {number} is told", self._then(Troubled._tell, number)
+                yield (
+                    f"the end of process 1 of {number} is reported",
+                    self._then(Troubled._report_end, number),
+                )
         for broken in self.cut:
             yield f"{broken} is whole", self._then(Troubled._heal, broken)
         if not self.left:

@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 from msgspec import structs
 
+from ebla.actors import messages as m
+from ebla.actors.messages.appointments import ProcessEnded
 from ebla.actors.tablet.engine import liveness, rounds
 from ebla.actors.tablet.engine.core import CANDIDATE
 from ebla.actors.tablet.engine.replica import Replica
@@ -55,6 +57,35 @@ async def test_the_tablets_of_a_dead_server_elect_in_waves(group: Group) -> None
     )
     assert len(lost) > CAMPAIGNS_MAX
     assert max(most.values()) == CAMPAIGNS_MAX
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+@simulated(**QUIESCES)
+async def test_hundreds_of_tablets_have_one_election_each_when_the_process_of_their_leaders_has_ended(
+    group: Group, quiet: bool
+) -> None:
+    tablets = [TABLET, *await group.create_many(3 * CAMPAIGNS_MAX)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    lost = [tablet for tablet in tablets if await group.leader(tablet) == HOSTS[0]]
+    ended = group.server(HOSTS[0]).instance
+    if not quiet:
+        for host in HOSTS:
+            for tablet in lost:
+                group.server(host).rounds.step(
+                    group.replica(host, tablet),
+                    group.replica(host, tablet).core.wake,
+                    group.server(host).world.now(),
+                )
+    terms = {tablet: group.replica(HOSTS[1], tablet).core.term for tablet in lost}
+    group.crash(HOSTS[0])
+    for host in HOSTS[1:]:
+        await group.ask(host, "process_ended", ProcessEnded(ended), m.Empty)
+    async with group.server(HOSTS[1]).world.clock.timeout(0.9 * ELECTION_S):
+        while not all(any(group.replica(host, each).leads for host in HOSTS[1:]) for each in lost):
+            await asyncio.sleep(0.01)
+    assert len(lost) > CAMPAIGNS_MAX
+    assert {tablet: group.replica(HOSTS[1], tablet).core.term - 1 for tablet in lost} == terms
 
 
 @simulated(**QUIESCES)

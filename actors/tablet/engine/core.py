@@ -222,8 +222,8 @@ class GroupCore(Protocol):
         peer, or wake to have it removed."""
 
     def note_end(self, now: float, peer: str, wait_s: float) -> None:
-        """Note that the process of this peer has ended for certain. A follower may take the place of its leader, after `wait_s`; a
-        leader waits no longer for a peer."""
+        """Note that the process of this peer has ended for certain. A Raft follower may take the place of that leader, after `wait_s`; a
+        primary waits no longer for that secondary."""
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""

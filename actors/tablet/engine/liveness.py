@@ -7,7 +7,8 @@ repeat each name until the other server has taken it. So an answer never counts 
 trusts a leader that has ceased to lead, whatever is lost, doubled or late.
 
 Followers wake when their leader's server is silent for an election timeout, in waves: the next ones wake when those before have
-elected, so a server that is only late ends the waves with its next message. A Raft leader stays quiescent while a majority answers,
+elected, so a server that is only late ends the waves with its next message. If a server's process has ended for certain, they do not
+wait for its silence; but then only those begin that elect first. A Raft leader stays quiescent while a majority answers,
 and ceases to rely on a server that is silent or starting. When that server answers again, and has loaded its replicas, its groups
 wake in waves, and bring it up to date. What still relies on a server when another incarnation of it is met wakes at once.
 """
@@ -80,6 +81,7 @@ class Other:
     noted_at: float = NEVER  # when leaders here last learned that it is silent
     in_flight: int = 0
     refused_at: float = NEVER  # when those that are quiescent without it last learned that it refuses
+    has_ended: bool = False  # its process, for certain
     followed: dict[str, Replica] = field(default_factory=dict)
     follower_changes: Changes = field(default_factory=Changes)
 
@@ -196,7 +198,8 @@ class Liveness:
             made.leader_changes.last = other.leader_changes.last
             made.absent = other.absent  # they rely on nothing, and wake when it answers
             # They first take the last answer of the earlier incarnation, or quiet time would seem silence.
-            self._wake("restarted", [*other.led.values(), *self._successions(other)])
+            ours, theirs = self._successions(other)
+            self._wake("restarted", [*other.led.values(), *ours, *theirs])
             self._answered.pop(uuid, None)
         return made
 
@@ -205,6 +208,13 @@ class Liveness:
             if replica.state == RUNNING and replica.core.stance is not AWAKE:
                 self.world.faults.reached(f"tablet.liveness.{why}")
                 self.step(replica, replica.core.wake, self.world.now())
+
+    def note_end(self, uuid: str, now: float) -> None:
+        """Wake followers of this server's leaders, in waves, without waiting for its silence: its process has ended."""
+        other = self._other(uuid)
+        other.has_ended = True
+        if other.followed:
+            self._rouse(other, now)
 
     # -- views
 
@@ -346,7 +356,7 @@ class Liveness:
             if other.wanted(now):
                 due = min(due, self._next_at(other))
             if other.followed:
-                due = min(due, self._received[other.uuid] + self.silent_s)
+                due = min(due, now if other.has_ended else self._received[other.uuid] + self.silent_s)
         return due
 
     def _next_at(self, other: Other) -> float:
@@ -363,7 +373,7 @@ class Liveness:
             other.sent_at = now
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")
-        if other.followed and now >= self._received[other.uuid] + self.silent_s:
+        if other.followed and (other.has_ended or self._is_silent(other, now)):
             self._rouse(other, now)
         silent_from = max(other.since, self.contacts.paused_until) + self.silent_s
         if other.led and now >= max(silent_from, other.noted_at + self.heartbeat_s):
@@ -394,20 +404,28 @@ class Liveness:
         room = AT_ONCE_MAX - sum(silent == other.uuid for silent, _ in self._roused.values())
         if room <= 0:
             return
-        some = self._successions(other)[:room]
+        ours, theirs = self._successions(other)
+        some = [*ours, *(theirs if self._is_silent(other, now) else ())][:room]
         self._wake("silent", some)
+        for replica in some if other.has_ended else ():
+            if replica.state == RUNNING:
+                self.step(replica, replica.core.note_end, now, other.uuid, 0.0)
         self._roused.update((replica, (other.uuid, now)) for replica in some if replica.core.may_elect(now))
 
-    def _successions(self, other: Other) -> list[Replica]:
-        """The followers of the server's leaders, in the order in which they elect: first those for which this server is the successor
-        that a hash of the tablet chooses among the other voters. So servers that wake followers of the same leaders do not campaign
+    def _is_silent(self, other: Other, now: float) -> bool:
+        """Whether the server of leaders that have followers here is silent."""
+        return now >= self._received[other.uuid] + self.silent_s
+
+    def _successions(self, other: Other) -> tuple[list[Replica], list[Replica]]:
+        """The followers of the server's leaders: those that elect first, because this server is the successor that a hash of the tablet
+        chooses among the other voters, and the others. So servers that wake followers of the same leaders do not campaign
         against each other, and share the leaderships."""
         ours: list[Replica] = []
         theirs: list[Replica] = []
         for replica in other.followed.values():
             chosen = successor(replica.core.configuration, replica.tablet, other.uuid)
             (ours if chosen == self.identity.instance.uuid else theirs).append(replica)
-        return [*ours, *theirs]
+        return ours, theirs
 
 
 def successor(configuration: Configuration, tablet: str, leader: str) -> str | None:

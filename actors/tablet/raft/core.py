@@ -61,6 +61,8 @@ class RaftCore(RaftState):
                 self._become_follower("the election timed out")
             if self._may_campaign():
                 self._campaign(pre_vote=True, ordered=self._leader_has_ended())
+            elif self._leader_has_ended() and self._is_voter():
+                self.timer.retry(now)  # its disk may just have been late
             else:
                 self.timer.reset(now)
         elif self._poll:
@@ -259,13 +261,17 @@ class RaftCore(RaftState):
         if self.leader is None:
             self.leader, self._abdication = request.leader, None
             self._note(f"follows {request.leader}")
-        self.timer.note_leader(self._now)
+        if self._leader_has_ended():
+            self.timer.retry(self._now)  # the message was late
+        else:
+            self.timer.note_leader(self._now)
         if crossing and contradicts(self.log, self.commit_index, request):
             self._note(f"has committed entries that {request.leader} has given up, or may have")
             self._wake()
             return self._append_reply(False, 0, 0, STRANDED)
         answer = self._match(request)
-        self._consider_quiescence(request, answer)
+        if not self._leader_has_ended():
+            self._consider_quiescence(request, answer)
         return answer
 
     # -- the other side of a forced configuration: see forced.py

@@ -2,7 +2,8 @@
 
 A campaign begins with a pre-vote, which no one persists: a replica that cannot win disturbs no
 other, and terms grow only when a candidate can be elected (Raft thesis, 9.6). A voter that had
-contact with its leader a moment ago helps no challenger; leases depend on that.
+contact with its leader a moment ago helps no challenger, because leases depend on that; except if the leader has stepped
+down, or its process has ended for certain.
 """
 
 from __future__ import annotations
@@ -81,6 +82,9 @@ class ElectionTimer:
 
     def resume(self) -> None:
         self.reset(self._noted_at)
+
+    def retry(self, now: float) -> None:
+        self.deadline = now + self._limits.heartbeat_s
 
     def leader_ended(self, now: float, wait_s: float) -> None:
         """Campaign after `wait_s`, if not earlier. The promise to that leader stays; a candidate that knows of the end asks the voters

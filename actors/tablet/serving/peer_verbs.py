@@ -22,26 +22,27 @@ from ebla.actors.replication.health import (
 from ebla.actors.tablet.engine.core import Pending
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
 from ebla.actors.tablet.engine.liveness import AT_ONCE_MAX, successor
+from ebla.actors.tablet.engine.quiescence import AWAKE
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.lifecycle.verbs import Verbs
+from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.world import rpc
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption
 
-SECOND_S = (
-    0.15,
-    0.3,
-)  # how long replicas wait for the one that is to lead after a leader whose process has ended
+# How many heartbeats' time replicas wait for the one that is to lead after a leader whose process has ended.
+SECOND = (0.6, 1.2)
 
 
 class PeerVerbs(Verbs):
     rounds: Rounds
     consensus: RecordStore[ConsensusState]
     load: Load
+    options: TabletServerOptions
     stopping: bool
 
     @rpc
@@ -91,23 +92,28 @@ class PeerVerbs(Verbs):
 
     @rpc
     async def process_ended(self, request: ProcessEnded) -> m.Empty:
-        """Note that the process of another server has ended for certain. Replicas here take the place of its leaders: at once if a hash
-        makes this server the successor, otherwise if nobody else does. Leaders here need not wait for it."""
+        """Note that the process of another server has ended for certain. Replicas here take the place of its leaders, and primaries need
+        not wait for its replicas.
+
+        A hash chooses the successor of each leader. Others follow soon if it does not lead, unless so many replicas are concerned that
+        it may only be waiting for its turn. Quiescent followers wake in waves."""
         self._require_serving()
-        ended, me = request.process, self.identity.uuid
-        concerned = [
-            each for each in self.replicas.values() if ended.uuid in (each.core.leader, *each.core.progress)
-        ]
+        ended = request.process
+        if self.stopping or self.identity.others.known(ended.uuid).start != ended.start:
+            return m.Empty()  # this server takes no leadership over, or the other one has another process
+        self.rounds.liveness.note_end(ended.uuid, self.world.now())
+        concerned = [each for each in self.replicas.values() if _is_concerned(each, ended.uuid)]
+        few = len(concerned) <= AT_ONCE_MAX
         for number, replica in enumerate(concerned, 1):
-            if self.identity.others.known(ended.uuid).start != ended.start:
-                break  # the server has another process
-            if replica.state == RUNNING:
+            first = successor(replica.core.configuration, replica.tablet, ended.uuid) == self.identity.uuid
+            wait_s = 0.0 if first else self.world.random.uniform(*SECOND) * self.options.leader_heartbeat_s
+            if replica.state == RUNNING and (first or few or replica.leads):
                 self.world.faults.reached("tablet.peer_ended")
-                first = successor(replica.core.configuration, replica.tablet, ended.uuid) == me
-                wait_s = 0.0 if first else self.world.random.uniform(*SECOND_S)
                 self.rounds.step(replica, replica.core.note_end, self.world.now(), ended.uuid, wait_s)
             if number % AT_ONCE_MAX == 0:
                 await self.world.clock.sleep(0)
+                if self.identity.others.known(ended.uuid).start != ended.start:
+                    break
         return m.Empty()
 
     def _absent(self, tablet: str, request: Request) -> tuple[Tombstone, Request] | str:
@@ -152,3 +158,9 @@ class PeerVerbs(Verbs):
 def _brings_entries(replica: Replica, request: Request) -> bool:
     offer = replica.core.offered(request)
     return offer is not None and bool(offer.entries)
+
+
+def _is_concerned(replica: Replica, uuid: str) -> bool:
+    """Whether an awake replica here follows a leader on this server, or leads a member there."""
+    core = replica.core
+    return core.stance is AWAKE and uuid in (core.leader, *core.progress)
