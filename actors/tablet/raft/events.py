@@ -14,7 +14,7 @@ PRE_CANDIDATE = "pre_candidate"
 class RaftLimits(StreamLimits):
     """A leader trusts its lease for `lease_s` of its own clock after the *sending* of a message
     that a majority answered; a voter that accepted the message helps no challenger for
-    `election_s_min` of its clock after its *arrival*. So reads stay linearizable unless a voter's
+    `election_s_min` of its clock after its *arrival*, as long as that leader may lead. So reads stay linearizable unless a voter's
     clock runs faster than the leader's by election_s_min / lease_s or more: 1.25 by default, a
     drift of 25 %. Clocks need not agree on the time, only on its speed; a paused process does no
     harm.
