@@ -50,7 +50,7 @@ class Appointer:
     """`require_newest`: ends this master if a server has seen a newer catalog; `require_ballots`: if a server knows a later ballot
     of a tablet than the catalog.
 
-    `ends`: the servers whose replicas were taken away in this term; `edits`: those that changed configurations, with
+    `ends`: the servers that have ended in this term; `edits`: those that changed configurations, with
     `ballots` in all. `acknowledged`, `refused`: the numbers of beacons.
     """
 
