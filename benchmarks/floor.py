@@ -30,6 +30,9 @@ class Echo:
     async def echo(self, data: bytes) -> bytes:
         return data
 
+    async def pid(self) -> int:
+        return os.getpid()
+
     async def chain(self, data: bytes) -> bytes:
         await asyncio.gather(*[other.echo.remote(data) for other in self.others])
         return data

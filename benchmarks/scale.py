@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import psutil
 import pyarrow as pa
+import ray
 
 import ebla
 from benchmarks import commands, loads, tablets
 from benchmarks.figures import Figure, median
-from benchmarks.floor import Floor
+from benchmarks.floor import Echo, Floor
 from ebla.actors import errors
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.ray_world import RayNetwork
@@ -53,16 +54,27 @@ def figures() -> Iterator[Figure]:
 
 def _idle(db: Any, narrow: Any) -> Iterator[Figure]:
     alone = _upserts(narrow)
-    made, before = 0, _cost()
+    bare = Echo.remote([])
+    made, before = 0, _cost(bare)
     for wanted in IDLE:
         _create(db, range(made, wanted), replicas=3)
         made = wanted
-        cpu, memory = before if not wanted else _cost()
+        cost = before if not wanted else _cost(bare)
         name = f"idle tablet server with {wanted:,} replicas beside those of one table"
         target = CPU_MAX if wanted == IDLE[-1] else None
-        yield Figure(f"{name}, CPU", cpu, "% of a core", target, better="lower")
-        yield Figure(f"{name}, RSS", memory, "MB", better="lower")
-    each_kb = (memory - before[1]) / wanted * 1024
+        floor_name = "an actor that does nothing"
+        yield Figure(
+            f"{name}, CPU",
+            cost.cpu,
+            "% of a core",
+            target,
+            "lower",
+            floor=cost.bare_cpu,
+            floor_name=floor_name,
+        )
+        yield Figure(f"{name}, RSS", cost.memory_mb, "MB", better="lower")
+    ray.kill(bare)
+    each_kb = (cost.memory_mb - before.memory_mb) / wanted * 1024
     yield Figure(f"memory of each of {wanted:,} idle replicas", each_kb, "kB", KB_MAX, better="lower")
     beside = _upserts(narrow)
     yield Figure(
@@ -225,15 +237,25 @@ def _upserts(table: Any) -> Upserts:
     return Upserts(*(median(each) for each in zip(*found, strict=True)))
 
 
-def _cost() -> tuple[float, float]:
-    """CPU in percent of a core, and resident MB, of the tablet server in the middle."""
+class Cost(NamedTuple):
+    """CPU in percent of a core, and resident MB, of the tablet server in the middle; and the CPU of an actor that does nothing."""
+
+    cpu: float
+    memory_mb: float
+    bare_cpu: float
+
+
+def _cost(bare: Any) -> Cost:
     time.sleep(SETTLE_S)
-    servers = [psutil.Process(pid) for pid in loads.tablet_server_pids()]
-    began, before = time.perf_counter(), [_cpu_s(each) for each in servers]
+    processes = [psutil.Process(pid) for pid in (ray.get(bare.pid.remote()), *loads.tablet_server_pids())]
+    began, before = time.perf_counter(), [_cpu_s(each) for each in processes]
     time.sleep(WATCH_S)
     seconds = time.perf_counter() - began
-    used = [(_cpu_s(each) - at) / seconds * 100 for each, at in zip(servers, before, strict=True)]
-    return median(used), median([each.memory_info().rss / 2**20 for each in servers])
+    bare_cpu, *used = [
+        (_cpu_s(each) - at) / seconds * 100 for each, at in zip(processes, before, strict=True)
+    ]
+    memory_mb = median([each.memory_info().rss / 2**20 for each in processes[1:]])
+    return Cost(median(used), memory_mb, bare_cpu)
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -159,6 +159,10 @@ class Environment(Reader, Protocol):
     directory: str
     used: bool
 
+    @property
+    def mapped(self) -> bool:
+        """Whether it takes descriptors and memory."""
+
     async def commit(self, batch: Batch) -> None:
         """Durable when it returns. Concurrent commits share one sync (group commit), in call order."""
 

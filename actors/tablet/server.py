@@ -72,7 +72,6 @@ from ebla.storage.tablets.quarantine import Quarantine
 
 RECORDS = "records"
 STORIES_MAX = 4
-IDLE_S = 0.5  # the longest wait for a replica that changes, before free space is looked at
 LOAD_S = 1.0  # of a start, which returns earlier if all replicas are loaded
 
 
@@ -86,7 +85,6 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         self.load = Load(options.memtable_bytes)
         self.serving = self.running = False
         self.stopping = False
-        self.space = Space(world, options.disk_reserve_bytes)
 
     # -- life
 
@@ -149,6 +147,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
             live,
             self.options.unflushed_bytes_max,
         )
+        self.space = Space(self.world, self.options.disk_reserve_bytes, self.rounds.changed)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
         me, lease = self.instance.uuid, Lease(self.options.detector)
@@ -259,7 +258,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         leaders that serve, and it does not campaign."""
         while True:
             if not self.rounds.ticking and not self.rounds.stirred:
-                await self.rounds.changed.wait_for(self.world.clock, IDLE_S)
+                await self.rounds.changed.wait(self.world.clock)
             await self.world.clock.sleep(self.options.leader_heartbeat_s / 3)
             if not self.serving:
                 return

@@ -179,7 +179,7 @@ def earlier_incarnation_followed() -> list[Swap]:
 # -- the master's rules
 
 
-@defect("pacifica-masters", 60, Detector, "process_ended", seed=2, faults=ENDED_LONG_AGO)
+@defect("pacifica-masters", 60, Detector, "process_ended", seed=4, faults=ENDED_LONG_AGO)
 def end_of_a_former_process_counted(
     original: Any, self: Detector, now: float, process: ServerInstance
 ) -> bool:
@@ -190,7 +190,7 @@ def end_of_a_former_process_counted(
     return ended
 
 
-@defect("pacifica-leases", 60, Appointer, "_decide", seed=15)
+@defect("pacifica-leases", 60, Appointer, "_decide", seed=0)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""
     edits = original(self)
@@ -216,7 +216,7 @@ def unknown_taken_for_gone() -> list[Swap]:
     return [(planner, "after_end", after_end), (planner.Planner, "_waits", lambda *given: False)]
 
 
-@defect("pacifica-elections", 60, planner, "after_end", seed=2)
+@defect("pacifica-elections", 60, planner, "after_end", seed=3)
 def learner_appointed(
     stored: Configuration,
     ended: str,
@@ -270,7 +270,7 @@ def doubt_ended_too_early(
 # -- the core
 
 
-@defect("pacifica-elections", 60, seed=3)
+@defect("pacifica-elections", 60, seed=2)
 def secondary_acknowledges_before_sync() -> list[Swap]:
     """A secondary acknowledges entries before they are on disk."""
 
@@ -305,7 +305,7 @@ def committed_by_majority(self: Primary, own_durable: int, needed: Iterable[str]
     return held[(len(held) - 1) // 2]
 
 
-@defect("pacifica-elections", 60, Primary, "replicated_index", seed=7)
+@defect("pacifica-elections", 60, Primary, "replicated_index", seed=8)
 def learner_counts(self: Primary, own_durable: int, needed: Iterable[str]) -> int:
     """A learner's acknowledgement counts in place of a voter's."""
     held = _held(self, own_durable, [self.me, *self.peers])
@@ -338,7 +338,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=22, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=7, faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(
     self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
 ) -> None:

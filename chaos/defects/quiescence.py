@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
-from ebla.actors.tablet.engine.liveness import Changes, Liveness, Other
+from ebla.actors.tablet.engine.liveness import Liveness
+from ebla.actors.tablet.engine.others import Changes, Other
 from ebla.actors.tablet.engine.quiescence import Answered
 from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.stream.plan import AppendPlan
@@ -15,7 +16,7 @@ from ebla.actors.tablet.stream.progress import Progress
 from ebla.chaos.defects.defect import LATE_AND_UNHEARD, ONE_HOST_DOWN, defect
 
 
-@defect("quiet", 100, Liveness, "_take", seed=16, faults=LATE_AND_UNHEARD)
+@defect("quiet", 100, Liveness, "_take", seed=10, faults=LATE_AND_UNHEARD)
 def quiet_lease_from_the_answer(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -25,7 +26,7 @@ def quiet_lease_from_the_answer(
     self._answered[other.uuid] = Answered(now, now)
 
 
-@defect("quiet", 100, Liveness, "_take", seed=12)
+@defect("quiet", 100, Liveness, "_take", seed=3)
 def answers_for_those_awake(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -33,7 +34,7 @@ def answers_for_those_awake(
     original(self, other, replace(reply, woken=()), upto, sent_at)
 
 
-@defect("quiet", 100, Liveness, "receive", seed=12)
+@defect("quiet", 100, Liveness, "receive", seed=13)
 def changes_reported_once(original: Any, self: Liveness, request: LivenessRequest) -> LivenessReply:
     """A server reports once that a follower there is awake, whether the answer arrives or not."""
     reply: LivenessReply = original(self, request)
@@ -65,7 +66,7 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
     return found
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=9)
+@defect("quiet", 100, Progress, "quiesces", seed=13)
 def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """A late answer of an earlier quiescence lets a leader rely on a follower that is awake."""
     if self.holds_all(last_index):

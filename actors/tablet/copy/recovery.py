@@ -47,6 +47,7 @@ from ebla.actors.replication.health import (
 from ebla.actors.tablet.engine.core import NEVER, GroupCore
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.waits import IDLE_S
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
@@ -59,7 +60,6 @@ CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-IDLE_S = 2.0  # the longest wait for a leader that changes, before quiescent leaders in doubt are checked
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
 
@@ -96,7 +96,7 @@ class Recovery:
         doubtful_at = self.world.now()
         while True:
             if not self.rounds.unchecked and not self.rounds.ticking:
-                await self.rounds.changed.wait_for(self.world.clock, IDLE_S)
+                await self.rounds.changed.wait(self.world.clock)
             await self.world.clock.sleep(self.options.leader_heartbeat_s)
             now = self.world.now()
             if doubtful := now >= doubtful_at:

@@ -4,6 +4,7 @@ replica.py     one replica: the core, the log, the rows, and the clients that wa
 rounds.py      the loop: hard states, messages and applied entries of all replicas; beside it, the log writer
 quiescence.py  a replica's part in the quiescence of its group, and the contacts that this rests on
 liveness.py    the liveness of other servers: one message per pair of servers and interval, for all quiescent groups
+others.py      what a server knows of another one, and when it sends it the next message
 links.py       the links to peer servers: one message per peer for all tablets, a few under way
 core.py        the engine's interface to a replication protocol: `GroupCore`
 log.py         one replica's log: its entries, and the place of each

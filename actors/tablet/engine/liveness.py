@@ -1,7 +1,7 @@
 """The liveness of other servers, on which quiescent groups rely: see quiescence.py.
 
-A server sends a liveness message to each server that has quiescent followers of its leaders, twice in a lease, however many they are,
-and sooner if the last one has no answer or there is news. For a follower it replaces its leader's heartbeat, and its answer replaces
+A server sends a liveness message to each server that has quiescent followers of its leaders, about twice in a lease, however many they
+are, and sooner if the last one has no answer or there is news. For a follower it replaces its leader's heartbeat, and its answer replaces
 the follower's. Both messages name the tablets for which they do not count, because the replica there is awake, or has ended, and
 repeat each name until the other server has taken it. So an answer never counts for a follower that watches for itself, and no follower
 trusts a leader that has ceased to lead, whatever is lost, doubled or late.
@@ -16,7 +16,6 @@ wake in waves, and bring it up to date. What still relies on a server when anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import islice
 from zlib import crc32
 
@@ -24,70 +23,20 @@ from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.messages.peers import LivenessReply, LivenessRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import NOT_RUNNING
-from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S, Step
+from ebla.actors.tablet.engine.others import Other, Pace
 from ebla.actors.tablet.engine.quiescence import AWAKE, Answered, Contacts, Stance
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 IN_FLIGHT_MAX = 4  # liveness messages to one server
-# Of a lease, between two messages: if two are lost one after the other, the third comes before the lease of the last answer is over.
-INTERVAL_SHARE, AGAIN_SHARE = 0.45, 0.25
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
 AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
 # The least number of those that wake because a server has answered again: groups without a leader come first.
 AMONG_ELECTIONS_MIN = 8
-GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
-
-
-@dataclass(eq=False)
-class Changes:
-    """The tablets whose replica here has changed its stance, until the other server knows; each with the number of the change."""
-
-    numbers: dict[str, int] = field(default_factory=dict)
-    last: int = 0
-
-    def add(self, tablet: str) -> None:
-        self.last += 1
-        self.numbers[tablet] = self.last
-
-    def taken(self, upto: int) -> None:
-        if self.numbers:
-            self.numbers = {tablet: number for tablet, number in self.numbers.items() if number > upto}
-
-
-@dataclass(eq=False)
-class Other:
-    """Another server.
-
-    `led`: the leaders here that rely on its replicas; `absent`: the quiescent leaders here whose replica there did not answer;
-    `followed`: the quiescent followers here of leaders there. `start`: of its incarnation that all of this belongs to.
-    """
-
-    uuid: str
-    start: str
-    address: str = ""
-    led: dict[str, Replica] = field(default_factory=dict)
-    absent: dict[str, Replica] = field(default_factory=dict)
-    # Those that woke because it answered again, and when.
-    returned: dict[Replica, float] = field(default_factory=dict)
-    leader_changes: Changes = field(default_factory=Changes)
-    taken: int = 0  # the number of its latest change that we have taken
-    sent_at: float = NEVER
-    since: float = NEVER  # when it last answered, or leaders here began to rely on it
-    noted_at: float = NEVER  # when leaders here last learned that it is silent
-    in_flight: int = 0
-    refused_at: float = NEVER  # when those that are quiescent without it last learned that it refuses
-    has_ended: bool = False  # its process, for certain
-    followed: dict[str, Replica] = field(default_factory=dict)
-    follower_changes: Changes = field(default_factory=Changes)
-
-    def wanted(self, now: float) -> bool:
-        """Whether it needs messages."""
-        return bool(self.led or self.absent or (self.leader_changes.numbers and now - self.since < GIVE_UP_S))
 
 
 class Liveness:
@@ -110,7 +59,7 @@ class Liveness:
         self.world = world
         self.identity = identity
         self.heartbeat_s = heartbeat_s
-        self.interval_s, self.again_s = lease_s * INTERVAL_SHARE, lease_s * AGAIN_SHARE
+        self.pace = Pace(lease_s, world.now())
         self.silent_s = silent_s
         self.refused_s = refused_s
         self.serving = serving
@@ -360,12 +309,7 @@ class Liveness:
         return due
 
     def _next_at(self, other: Other) -> float:
-        """The time of the next message, if one is wanted. Groups that return to the server, and changes that it does not know, wait
-        for messages."""
-        answered = self._answered.get(other.uuid)
-        has_answered = answered is not None and answered.sent_at >= other.sent_at
-        is_calm = has_answered and not other.absent and not other.leader_changes.numbers
-        return other.sent_at + (self.interval_s if is_calm else self.again_s)
+        return self.pace.next_at(other, self._answered.get(other.uuid))
 
     def _watch(self, other: Other, now: float) -> None:
         due = other.wanted(now) and now >= self._next_at(other)

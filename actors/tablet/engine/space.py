@@ -1,5 +1,5 @@
-"""The space on the disks of a tablet server: measured twice a second, reported to masters and
-operators, kept in reserve.
+"""The space on the disks of a tablet server: measured twice a second, less often while nothing is written; reported to
+masters and operators, kept in reserve.
 
     writes        refused (DiskFull) if less than the reserve is left on the disk of the log, or on that of
                   the tablet's rows. Such a write is in no log, so it is surely not applied
@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ebla.actors.tablet.engine.waits import Signal
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFull
 from ebla.storage.logs import shared_log
@@ -39,9 +40,11 @@ class Usage(NamedTuple):
 
 
 class Space:
-    def __init__(self, world: World, reserve_bytes: int) -> None:
+    def __init__(self, world: World, reserve_bytes: int, changed: Signal) -> None:
+        """`changed`: sent when a replica changes; sent here when the server begins, or ceases, to take replicas."""
         self.world = world
         self.reserve_bytes = reserve_bytes
+        self.changed = changed
         self.disks: Sequence[DiskSpace] = ()
         self._low: dict[str, DiskSpace] = {}  # the disks with less than the reserve, by directory
         self.used_bytes = 0
@@ -54,8 +57,12 @@ class Space:
     async def _watch(self) -> None:
         due = self.world.now() + USED_S
         while True:
+            await self.changed.wait(self.world.clock)
             await self.world.clock.sleep(MEASURE_S)
+            before = self.takes_data
             await self._measure()
+            if self.takes_data != before:
+                self.changed.send()
             began = self.world.now()
             if began >= due:
                 await self._measure_used()

@@ -85,6 +85,9 @@ class Bell:
         self._rung = False
 
 
+IDLE_S = 2.0  # the longest wait for a signal: then a loop looks at what changes without one
+
+
 class Signal:
     """Wakes all loops that wait when it is sent. It is not remembered: each loop looks for work before it waits."""
 
@@ -96,12 +99,12 @@ class Signal:
             waiters, self._waiters = self._waiters, []
             release(waiters)
 
-    async def wait_for(self, clock: Clock, seconds: float) -> None:
-        """Wait for the next signal, for these seconds at most."""
+    async def wait(self, clock: Clock) -> None:
+        """Wait for the next signal, for IDLE_S at most."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            async with clock.timeout(seconds):
+            async with clock.timeout(IDLE_S):
                 await waiter
         except TimeoutError:
             if waiter in self._waiters:  # the signal may have come at that moment

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,13 +37,13 @@ from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.compactor import Compactor
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
 from ebla.actors.world import World
+from ebla.storage.environment import Environment
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument, TooManyFiles
 from ebla.storage.logs.entries import EXPIRE, Position
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
-IDLE_S = 0.5  # the longest wait for such a replica before a check
 TURNS_S = 240.0  # in this time, the checks also include each idle replica once, in turn
-UNMAPPED_MAX = 50  # replicas whose files are unmapped after one check
+UNMAPPED_MAX = 50  # environments that are unmapped after one check
 UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
 DISK_FULL_PAUSE_S = 1.0
 # Of one replica; more of its memtables that no longer change are flushed, however small they are.
@@ -83,7 +83,7 @@ class Maintenance:
         self._turn: list[str] = []  # tablets whose turn comes
         self._turned_at = self.world.now()  # the time of the last turns
         self._unmap_at = self.world.now() + UNUSED_S
-        self._unmapping: list[Replica] = []  # those to look at next
+        self._unmapping: list[Environment] = []  # those to look at next
         self._flushing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and the start of the flush
         self._next_flush: dict[str, float] = {}  # disk: earliest next flush; infinite during a flush
 
@@ -175,7 +175,7 @@ class Maintenance:
     async def _watch(self) -> None:
         while True:
             if not self._is_busy():
-                await self.rounds.changed.wait_for(self.world.clock, IDLE_S)
+                await self.rounds.changed.wait(self.world.clock)
             await self.world.clock.sleep(CHECK_S)
             replicas = self._take_touched()
             self.measure(replicas)
@@ -205,21 +205,18 @@ class Maintenance:
         return bool(self.rounds.touched or under_way) or too_large
 
     def _unmap_unused(self) -> None:
-        """Unmap the files of replicas that were not used since the last look at them, some at a time: other commits to the
+        """Unmap the environments that were not used since the last look at them, some at a time: other commits to the
         disk wait for that."""
         if not self._unmapping and self.world.now() >= self._unmap_at:
             self._unmap_at = self.world.now() + UNUSED_S
-            self._unmapping = list(self.replicas.values())
+            environments = itertools.chain.from_iterable(map(_environments, self.replicas.values()))
+            self._unmapping = [environment for environment in environments if environment.mapped]
         some = self._unmapping[-UNMAPPED_MAX:]
         del self._unmapping[-UNMAPPED_MAX:]
-        for replica in some:
-            environments = [replica.store.environment]
-            if replica.log.private is not None:
-                environments.append(replica.log.private.environment)
-            for environment in environments:
-                if not environment.used:
-                    environment.unmap()
-                environment.used = False
+        for environment in some:
+            if not environment.used:
+                environment.unmap()
+            environment.used = False
 
     def _fail_lost(self) -> None:
         """Fail the replicas on a lost data disk, including idle ones."""
@@ -375,3 +372,9 @@ class Maintenance:
 
     def _synced(self, environment: str, began: float) -> None:
         self.rounds.tally.syncs[environment].add(self.world.now() - began)
+
+
+def _environments(replica: Replica) -> Iterator[Environment]:
+    yield replica.store.environment
+    if replica.log.private is not None:
+        yield replica.log.private.environment
