@@ -111,6 +111,7 @@ class Latencies:
     def __init__(self) -> None:
         self.count = 0
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
+        self._last = Percentiles(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def add(self, seconds: float) -> None:
         self.count += 1
@@ -118,9 +119,12 @@ class Latencies:
 
     def percentiles(self) -> Percentiles:
         """Nearest rank."""
-        ordered = sorted(self._samples) or [0.0]
+        if self._last.count == self.count:
+            return self._last
+        ordered = sorted(self._samples)
 
         def at(percent: int) -> float:
             return ordered[-(-percent * len(ordered) // 100) - 1] * 1000
 
-        return Percentiles(self.count, *map(at, (50, 75, 90, 95, 99)))
+        self._last = Percentiles(self.count, *map(at, (50, 75, 90, 95, 99)))
+        return self._last

@@ -152,16 +152,13 @@ class Environment(Reader, Protocol):
     """One LMDB environment. Each of its own reads sees the newest committed state.
 
     `directory` is its place on this host, for readers in other processes; `path` is relative to the role's directory. Reads
-    and commits set `used`; only the owner sets it to False.
+    and commits set `used`; only the owner sets it to False. One that is not `mapped` takes no descriptors and no memory.
     """
 
     path: str
     directory: str
     used: bool
-
-    @property
-    def mapped(self) -> bool:
-        """Whether it takes descriptors and memory."""
+    mapped: bool
 
     async def commit(self, batch: Batch) -> None:
         """Durable when it returns. Concurrent commits share one sync (group commit), in call order."""

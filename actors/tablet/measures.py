@@ -4,7 +4,7 @@ number of tablets; `ebla tablet show` shows a single tablet."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
 from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
@@ -76,18 +76,27 @@ class Share(NamedTuple):
 
 
 class Census:
-    """The shares of all replicas. Those without events keep theirs: there may be thousands of them."""
+    """The shares of all replicas, by field and by state. Those without events keep theirs: there may be thousands of them."""
 
     def __init__(self) -> None:
         self.shares: dict[str, Share] = {}
+        self._arrange()
 
-    def update(self, replicas: dict[str, Replica], changed: Iterable[str]) -> None:
+    def update(self, replicas: dict[str, Replica], changed: Collection[str]) -> None:
+        if not changed:
+            return
         for tablet in changed:
             replica = replicas.get(tablet)
             if replica is None:
                 self.shares.pop(tablet, None)
             else:
                 self.shares[tablet] = Share.of(replica)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        states, *columns = zip(Share(""), *self.shares.values(), strict=True)
+        self.states = Counter(states)
+        self.columns: dict[str, tuple[int, ...]] = dict(zip(Share._fields[1:], columns, strict=True))
 
 
 class Now:
@@ -97,11 +106,10 @@ class Now:
         self.server = server
         server.census.update(server.replicas, server.rounds.unmeasured)
         server.rounds.unmeasured.clear()
-        states, *columns = zip(Share(""), *server.census.shares.values(), strict=True)
-        self.states = Counter(states)
+        self.states = server.census.states.copy()
         self.states[FAILED] += len(server.lifecycle.broken)
         self.states.update(tombstone.state for tombstone in server.lifecycle.tombstones.values())
-        self._columns: dict[str, tuple[int, ...]] = dict(zip(Share._fields[1:], columns, strict=True))
+        self._columns = server.census.columns
 
     def sum(self, name: str) -> int:
         return sum(self._columns[name])

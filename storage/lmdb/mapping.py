@@ -50,6 +50,7 @@ class LmdbMapping(LmdbReads):
         self._again = again
         self._mapping = threading.Lock()
         self._map_bytes = self._used_bytes = self._last = 0  # map, file and last commit, while it is unmapped
+        self.mapped = True
         self.used = True  # since someone last set it False
         self._pid = os.getpid()
         self.gate = Gate()
@@ -65,10 +66,6 @@ class LmdbMapping(LmdbReads):
     def lmdb(self) -> Open:
         """LMDB's environment, which this call maps if it is unmapped. For threads inside the gate, and the writer's."""
         return self._lmdb or self._map_again()
-
-    @property
-    def mapped(self) -> bool:
-        return self._lmdb is not None
 
     def size_bytes(self) -> int:
         """Bytes up to the last page ever used: the size of the file."""
@@ -185,6 +182,7 @@ class LmdbMapping(LmdbReads):
                 self._used_bytes = _used_bytes(self._lmdb)
                 self._lmdb.close()
                 self._lmdb = None
+                self.mapped = False
             return True
 
     def _map_again(self) -> Open:
@@ -206,6 +204,7 @@ class LmdbMapping(LmdbReads):
                     opened.close()
                     raise
                 self._lmdb = opened
+                self.mapped = True
             return self._lmdb
 
     def _shut(self) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -209,8 +209,10 @@ class Maintenance:
         disk wait for that."""
         if not self._unmapping and self.world.now() >= self._unmap_at:
             self._unmap_at = self.world.now() + UNUSED_S
-            environments = itertools.chain.from_iterable(map(_environments, self.replicas.values()))
-            self._unmapping = [environment for environment in environments if environment.mapped]
+            replicas = self.replicas.values()  # thousands, perhaps
+            private = [each.log.private for each in replicas if each.log.private is not None]
+            self._unmapping = [each.store.environment for each in replicas if each.store.environment.mapped]
+            self._unmapping += [each.environment for each in private if each.environment.mapped]
         some = self._unmapping[-UNMAPPED_MAX:]
         del self._unmapping[-UNMAPPED_MAX:]
         for environment in some:
@@ -372,9 +374,3 @@ class Maintenance:
 
     def _synced(self, environment: str, began: float) -> None:
         self.rounds.tally.syncs[environment].add(self.world.now() - began)
-
-
-def _environments(replica: Replica) -> Iterator[Environment]:
-    yield replica.store.environment
-    if replica.log.private is not None:
-        yield replica.log.private.environment
