@@ -6,9 +6,11 @@ import asyncio
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import lmdb
 import ray
 
@@ -96,6 +98,59 @@ def carry(total_bytes: int, source: str, target: str) -> float:
     finally:
         for end in ends:
             ray.kill(end)
+
+
+@ray.remote(num_cpus=0, max_concurrency=1000, runtime_env=ACTOR["runtime_env"])
+class Copier:
+    """Reads and checks chunks for others, and checks and keeps theirs: each chunk in one synced LMDB commit. In memory are as few of
+    them as are under way."""
+
+    def __init__(self, directory: str, count: int) -> None:
+        self.environment = lmdb.open(directory, map_size=1 << 34, max_dbs=2)
+        self.own, self.copies = (self.environment.open_db(name) for name in (b"own", b"copies"))
+        for number in range(count):
+            self._keep(self.own, number, os.urandom(CHUNK_BYTES))
+
+    def _keep(self, database: Any, number: int, chunk: bytes) -> None:
+        with self.environment.begin(write=True, db=database) as transaction:
+            transaction.put(b"%08d" % number, chunk)
+
+    async def read(self, number: int) -> tuple[bytes, int]:
+        with self.environment.begin(db=self.own) as transaction:
+            chunk = transaction.get(b"%08d" % number)
+        return chunk, crc32c.crc32c(chunk)
+
+    async def copy(self, source: Any, count: int) -> None:
+        left = iter(range(count))
+
+        async def ask() -> None:
+            for number in left:
+                chunk, checksum = await source.read.remote(number)
+                assert crc32c.crc32c(chunk) == checksum
+                await asyncio.to_thread(self._keep, self.copies, number, chunk)
+
+        await asyncio.gather(*[ask() for _ in range(WINDOW)])
+
+
+def copies(total_bytes: int, hosts: Sequence[str]) -> float:
+    """Bytes per second of bare actors that copy chunks at the same time, each from the next host."""
+    count = total_bytes // CHUNK_BYTES // len(hosts)
+    with tempfile.TemporaryDirectory(prefix="ebla-floor-") as directory:
+        ends = []
+        for slot in hosts:
+            (Path(directory) / slot).mkdir()
+            ends.append(
+                Copier.options(label_selector={SLOT_LABEL: slot}).remote(f"{directory}/{slot}", count)
+            )
+        try:
+            pairs = list(zip(ends, [*ends[1:], ends[0]], strict=True))
+            ray.get([end.copy.remote(other, 1) for end, other in pairs])
+            with Stopwatch() as watch:
+                ray.get([end.copy.remote(other, count) for end, other in pairs])
+        finally:
+            for end in ends:
+                ray.kill(end)
+    return len(hosts) * count * CHUNK_BYTES / watch.seconds
 
 
 class Floor:
