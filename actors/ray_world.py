@@ -46,7 +46,7 @@ PENDING_MAX = 10_000  # of one caller to one actor, beyond that Ray refuses
 # Frequent calls: without Ray's event for each call they are a tenth cheaper, and do not fill the dashboard's timeline.
 QUIET = (
     *("replicate", "write", "read", "scan_more", "heartbeat", "liveness", "beacon"),
-    *("add_entries", "confirm", "read_entries", "read_tail"),
+    *("add_entries", "confirm", "read_entries", "copy_entries", "read_tail"),
 )
 # Objects up to this size travel in the message itself, a setting of the sending process. Above 100 kB Ray would use the
 # object store, which writes them to shared memory on one node and pulls them from another: bulk writes and scans would be

@@ -172,7 +172,8 @@ class CheckReply(msgspec.Struct, frozen=True):
 
 class CopyRequest(msgspec.Struct, frozen=True):
     """Look at these entries, ascending, and copy those that are missing or damaged from the ledger's other stores: one at least,
-    further ones up to `bytes_max`, synced in one commit before the answer."""
+    further ones until there are `bytes_max`, or the store has taken its time. They are synced before the answer, in commits of about a
+    megabyte."""
 
     store: str
     found: Metadata

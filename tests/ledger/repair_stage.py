@@ -134,7 +134,7 @@ class RepairStage:
         """Every running store has moved its entries to their ledgers."""
         for name in self.names:
             if self.cluster.alive(store(name)):
-                await self.role(name)._move_all()
+                await self.role(name)._mover.move_all()
 
     def copies(self, found: Metadata, entry: int) -> list[str]:
         """The stores of the segment that run, and have a sound copy."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from ebla.actors.errors import Unavailable
@@ -76,6 +77,35 @@ def test_an_entry_without_a_sound_copy_is_lost_only_when_every_store_has_answere
             await copy(stage, "d", found, 3, 4)
         assert lost.value.entry == 3
         assert (await copy(stage, "d", found, 4)).copied == 1
+
+    play(scenario)
+
+
+def test_one_request_copies_step_by_step_up_to_an_entry_that_is_lost() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(20, "a", "b", "c")
+        await stage.settled()
+        for name in "abc":
+            rot(stage, name, found.ledger, 12)
+        copier = stage.role("d")
+        copier.options = msgspec.structs.replace(copier.options, answer_bytes=40)
+        assert await copy(stage, "d", found, *range(20)) == m.CopyReply(12, 12, sum(map(len, data(12))))
+        with pytest.raises(EntryLost) as lost:
+            await copy(stage, "d", found, *range(12, 20))
+        assert lost.value.entry == 12
+        assert (await copy(stage, "d", found, *range(13, 20))).done == 7
+
+    play(scenario)
+
+
+def test_a_request_ends_when_the_store_has_taken_its_time() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(20, "a", "b", "c")
+        copier = stage.role("d")
+        copier.options = msgspec.structs.replace(copier.options, answer_bytes=40, copy_s=1e-9)
+        first = await copy(stage, "d", found, *range(20))
+        assert 0 < first.done == first.copied < 10
+        assert (await copy(stage, "d", found, *range(first.done, 20))).done < 20 - first.done
 
     play(scenario)
 

@@ -11,7 +11,6 @@ metadata along, and this store copies from the others that it names.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -33,6 +32,7 @@ from ebla.actors.ledger.store.confirmed import Confirmed
 from ebla.actors.ledger.store.entries import Entries
 from ebla.actors.ledger.store.forgotten import Forgotten
 from ebla.actors.ledger.store.measures import Counted, measure_store
+from ebla.actors.ledger.store.moving import Mover
 from ebla.actors.ledger.store.options import LedgerStoreOptions
 from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
 from ebla.actors.ledger.store.visits import Visits
@@ -64,9 +64,9 @@ class LedgerStore(Role):
         self._reader = Reader(world, registry, Stores(world, registry), LedgerOptions())
         self._arrivals = Arrivals(self.options.direct_bytes)
         self._confirmed = Confirmed(world, lambda ledger: self.entries.lac(ledger))
-        self._moving = asyncio.Lock()
         self._environment: Environment
         self._commits: Commits
+        self._mover: Mover
         self.entries: Entries
         self._visits: Visits
         self._running = False
@@ -79,6 +79,7 @@ class LedgerStore(Role):
         formatted = disk.exists(records.FORMATTED)
         self._environment = await disk.open_environment(records.PATH, records.DATABASES, create=not formatted)
         self._commits = Commits(self.world, self._environment)
+        self._mover = Mover(self.world, self.options, self._arrivals, self._commits, self._is_deleted)
         if not formatted:  # made last: without it nothing was ever acknowledged
             await disk.open_environment(records.FORMATTED, (records.HEADS,), create=True, map_bytes=1 << 20)
         self.heads = records.heads_of(self._environment)
@@ -96,7 +97,7 @@ class LedgerStore(Role):
         self.world.spawn(self._delete_leftovers(deleted), "delete leftovers")
         self.world.spawn(self._presence.run(), "register")
         self.world.spawn(report_ends(self.world, self.options.masters), "ends of neighbours")
-        self.world.spawn(self._move_arrivals(), "move arrivals")
+        self.world.spawn(self._mover.run(), "move arrivals")
 
     def _info(self) -> StoreInfo:
         return StoreInfo(self.instance.uuid, self.world.address, self.read_only)
@@ -144,6 +145,11 @@ class LedgerStore(Role):
     @rpc
     async def add_entries(self, request: m.AddRequest) -> m.Done:
         """Store the entries, synced, in one commit. Raises LedgerFenced, StoreReadOnly, WrongToken, WrongServer, DiskFull."""
+        rules.require_sound(request)
+        return await self._add(request)
+
+    async def _add(self, request: m.AddRequest) -> m.Done:
+        """The entries are sound."""
         await self._require_there(request)
         ledger = request.ledger
         head = rules.admit_add(self.heads.get(ledger), request, self.read_only)
@@ -160,7 +166,7 @@ class LedgerStore(Role):
         self._with_entries.add(ledger)
         self._ends[ledger] = max(self._ends.get(ledger, NO_ENTRY), request.entries[-1].entry)
         if self._arrivals.bytes > self.options.arrivals_bytes_max:
-            await self._move(self._arrivals.next)
+            await self._mover.move(self._arrivals.next)
         self.counted.add(request.entries)
         self._confirmed.learn(ledger, request.entries[-1].lac)
         return m.Done(self._presence.leaving, self._confirmed.awaited(ledger))
@@ -191,36 +197,6 @@ class LedgerStore(Role):
         saved = self._saved.get(ledger, head)
         self._saved[ledger] = Head(head.token, saved.fenced or head.fenced, saved.deleted or head.deleted)
         await self.world.faults.here(f"ledger.{what}.after_commit")
-
-    # -- moving entries from the order of arrival to their ledgers
-
-    async def _move_arrivals(self) -> None:
-        while True:
-            await self.world.clock.sleep(self.options.move_s)
-            await self._move_all()
-
-    async def _move_all(self) -> None:
-        """Move what has arrived until now. What arrives meanwhile stays for the next time: moved one by one, entries cost pages of
-        their own."""
-        before = self._arrivals.next
-        while await self._move(before):
-            await self.world.clock.sleep(0)
-
-    async def _move(self, before: int) -> bool:
-        """Move the oldest entries with numbers below this one. Returns whether there were any."""
-        async with self._moving:
-            changes, numbers = self._arrivals.moves(self.options.move_bytes, before, self._is_deleted)
-            if not numbers:
-                return False
-            await self.world.faults.here("ledger.move.before_commit")
-            try:
-                await self._commits.commit(changes)
-            except DiskFull as error:
-                log.warning("%s: entries are moved later: %s", self.world.address, error)
-                return False
-            self._arrivals.moved(numbers)
-            await self.world.faults.here("ledger.move.after_commit")
-            return True
 
     def _is_deleted(self, ledger: int) -> bool:
         head = self.heads.get(ledger)
@@ -295,17 +271,25 @@ class LedgerStore(Role):
     @rpc
     async def copy_entries(self, request: m.CopyRequest) -> m.CopyReply:
         """Copy what a replication worker asks for: the bytes take the shortest way. Raises as `add_entries`, and EntryLost,
-        Unavailable."""
+        Unavailable, if it has copied nothing."""
         found, store = request.found, request.store
         looked = await self.check_entries(m.CheckRequest(store, found.ledger, found.token, request.entries))
         lacking = rules.lacking(looked)
-        if not lacking:
-            return m.CopyReply(looked.checked)
-        read = await self._reader.read_some(found, lacking, request.bytes_max, lacks=store)
-        await self.add_entries(m.AddRequest(store, found.ledger, found.token, tuple(read), recovery=True))
-        whole = len(read) == len(lacking)
-        done = looked.checked if whole else request.entries.index(lacking[len(read)])
-        return m.CopyReply(done, len(read), sum(len(entry.data) for entry in read))
+        copied = size = 0
+        until = self.world.now() + self.options.copy_s
+        while copied < len(lacking) and size < request.bytes_max and (not copied or self.world.now() < until):
+            step_bytes = min(self.options.answer_bytes, request.bytes_max - size)
+            try:
+                read = await self._reader.read_some(found, lacking[copied:], step_bytes, lacks=store)
+                await self._add(m.AddRequest(store, found.ledger, found.token, tuple(read), recovery=True))
+            except EblaError:
+                if not copied:
+                    raise
+                break  # the next request meets it again
+            copied += len(read)
+            size += sum(len(entry.data) for entry in read)
+        whole = copied == len(lacking)
+        return m.CopyReply(looked.checked if whole else request.entries.index(lacking[copied]), copied, size)
 
     @rpc
     async def read_tail(self, request: m.TailRequest) -> m.Tail:
@@ -371,7 +355,7 @@ class LedgerStore(Role):
 
     async def _forget(self) -> None:
         """Of the deleted ledgers without entries here, keep the newest heads only."""
-        async with self._moving:
+        async with self._mover.turn:
             due = self._forgotten.due(ledger for ledger, head in self._saved.items() if head.deleted)
             gone = [at for at in due[: self.options.delete_entries] if self.entries.last(at) is None]
             if not gone or not self._running:
@@ -388,7 +372,7 @@ class LedgerStore(Role):
 
     async def _delete_entries(self, ledger: int) -> None:
         """In commits of bounded size, so that other requests need not wait long."""
-        await self._move_all()  # what has arrived before is removed
+        await self._mover.move_all()  # what has arrived before is removed
         (start, stop), most = records.bounds(ledger), self.options.delete_entries
         while self._running and (keys := self._environment.keys(ENTRIES, start, stop, limit=most)):
             after = keys[-1] + b"\0"

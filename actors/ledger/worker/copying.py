@@ -1,5 +1,6 @@
 """Has entries of a ledger copied to one store: what it lacks or has damaged, in batches, a few of them at the same time. The store
-gets the bytes from the others itself, and answers when they are synced. All copies of a worker together keep to one rate."""
+gets the bytes from the others itself, a megabyte at a time, and answers when they are synced: a call for each megabyte would cost as
+much as its copy. All copies of a worker together keep to one rate."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from ebla.actors.ledger.worker.measures import Counted
 from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.world import CallerWorld
 
-LANES = 3  # batches of one repair that are under way
+LANES = 2  # batches of one repair that are under way
 FIRST_PART = 20  # entries of a batch, until their size is known
 SOURCES = 3  # that a store can ask, one after the other, before a copy has taken too long
 
@@ -90,6 +91,8 @@ class Copier:
     ) -> None:
         self._stores = stores
         self._options = options
+        # With a rate, at most a second's worth at a time.
+        self._batch_bytes = min(options.batch_bytes, options.bytes_per_s or options.batch_bytes)
         self._timeout_s = SOURCES * calls.timeout_s
         self._counted = counted
         self._pace = pace
@@ -139,12 +142,12 @@ class Copier:
         """How many such entries one call copies; twice as many as before if it had nothing to copy."""
         fitting = 2 * part
         if reply.copied_bytes:
-            fitting = self._options.batch_bytes * reply.copied // reply.copied_bytes
+            fitting = self._batch_bytes * reply.copied // reply.copied_bytes
         return max(1, min(fitting, self._options.batch_entries))
 
     async def _copy(self, found: Metadata, store: str, entries: tuple[int, ...]) -> m.CopyReply:
         """Have the first of these entries copied."""
-        request = m.CopyRequest(store, found, entries, self._options.batch_bytes)
+        request = m.CopyRequest(store, found, entries, self._batch_bytes)
         reply = await self._stores.call(store, "copy_entries", request, m.CopyReply, self._timeout_s)
         self._counted.copied += reply.copied
         self._counted.copied_bytes += reply.copied_bytes

@@ -17,7 +17,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     masters: tuple[str, ...] = ("master/0",)
     store: str = ""
     batch_entries: int = 500
-    batch_bytes: int = 1 << 20
+    batch_bytes: int = 8 << 20
     tasks_max: int = 2
     bytes_per_s: int = 0
     grace_s: float = 30.0
