@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ebla import aio
+from ebla.actors.tablet.engine.waits import IDLE_S
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.simulation.loop import run
 from ebla.health.tablets import judge
@@ -79,7 +80,7 @@ def test_a_hanging_disk_is_a_figure_of_its_server() -> None:
         await own_disk_hangs_and_idles(stage)
         assert figures(stage) == {SERVERS[0]: 1, SERVERS[1]: 0, SERVERS[2]: 0}
         stage.cluster.state(SERVERS[0]).fill()  # what waits for space does not hang
-        await seconds_after(stage, 1.0)
+        await seconds_after(stage, IDLE_S + 1.0)
         assert set(figures(stage).values()) == {0}
 
     run(scenario())

@@ -358,7 +358,7 @@ def test_a_check_names_missing_and_damaged_entries(logged: Cli) -> None:
         await stage.log()
         ledger, _ = await first_ledger(stage)
         store: Any = await holder(stage)
-        await store._move_all()
+        await store._mover.move_all()
         key = records.key_of(ledger, 1)
         await store._environment.commit([DeleteRange(records.ENTRIES, key, key + b"\0")])
         key = records.key_of(ledger, 3)

@@ -251,7 +251,7 @@ async def damaged(stage: LogStage, *rotten: str) -> int:
             stage.cluster.crash(address)
             stage.lost = named[each]  # type: ignore[attr-defined]
             continue
-        await stage.store(named[each])._move_all()
+        await stage.store(named[each])._mover.move_all()
         stage.cluster.state(address).rot("ledgers", "entries", key_of(ledger, 3))
         await stage.cluster.restart(address)
     await asyncio.sleep(10.0)

@@ -35,7 +35,7 @@ async def _delete(stage: Stage, ledger: int, lost: Iterable[int]) -> None:
     keys = [stored.key_of(ledger, entry) for entry in lost]
     for address in stage.stores:
         store = stage.role(address)
-        await store._move_all()
+        await store._mover.move_all()
         await store._environment.commit([Delete(stored.ENTRIES, keys)])
 
 
@@ -126,7 +126,7 @@ async def _damaged(stage: Stage, lose: bool) -> tuple[Log, int, str]:
     stage.crash(database)
     for address in (b,) if lose else (a, b):
         role = stage.role(address)
-        await role._move_all()
+        await role._mover.move_all()
         key = stored.key_of(ledger, role.entries.last(ledger))
         stage.cluster.state(address).rot("ledgers", "entries", key)
         await stage.cluster.restart(address)
