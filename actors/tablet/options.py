@@ -25,7 +25,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
 
     # Groups of replicas. Followers notice a leader's death after 1 to 2 election timeouts. Four heartbeats fit
     # into one timeout, so that a busy machine does not seem dead; between servers with quiescent groups only
-    # two messages do. The lease is shorter than the timeout by the tolerated clock drift.
+    # two and a half messages do. The lease is shorter than the timeout by the tolerated clock drift.
     leader_heartbeat_s: float = 0.25
     election_s_min: float = 1.0
     lease_s: float = 0.8

@@ -190,7 +190,7 @@ def end_of_a_former_process_counted(
     return ended
 
 
-@defect("pacifica-leases", 60, Appointer, "_decide", seed=0)
+@defect("pacifica-leases", 60, Appointer, "_decide", seed=11)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""
     edits = original(self)
@@ -305,7 +305,7 @@ def committed_by_majority(self: Primary, own_durable: int, needed: Iterable[str]
     return held[(len(held) - 1) // 2]
 
 
-@defect("pacifica-elections", 60, Primary, "replicated_index", seed=8)
+@defect("pacifica-elections", 60, Primary, "replicated_index", seed=7)
 def learner_counts(self: Primary, own_durable: int, needed: Iterable[str]) -> int:
     """A learner's acknowledgement counts in place of a voter's."""
     held = _held(self, own_durable, [self.me, *self.peers])
@@ -338,7 +338,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=7, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=1, faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(
     self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
 ) -> None:

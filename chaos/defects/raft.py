@@ -46,7 +46,7 @@ def follower_counts_twice(self: Leadership, own_durable: int) -> int:
     return int(majority_least([*sorted(held)[1:], best], self._majority))
 
 
-@defect("five", 400, RaftCore, "_advance_commit", seed=7)
+@defect("five", 400, RaftCore, "_advance_commit", seed=134)
 def older_term_by_counting(self: RaftCore) -> None:
     """An entry of an older term is committed by counting its copies."""
     if self._lead is not None:
@@ -125,7 +125,7 @@ def stale_durability(self: RaftCore, index: int, term: int, log_epoch: int | Non
         self._advance_commit()
 
 
-@defect("restarts", 100, ElectionTimer, "__init__", seed=50)
+@defect("restarts", 100, ElectionTimer, "__init__", seed=38)
 def vote_right_after_a_restart(
     original: Any, self: ElectionTimer, limits: Any, random: Any, now: float, **which: bool
 ) -> None:
@@ -142,7 +142,7 @@ def no_lease(self: RaftCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("reads", 200, RaftCore, "read_index", seed=16)
+@defect("reads", 200, RaftCore, "read_index", seed=4)
 def read_before_own_term(self: RaftCore, now: float) -> int:
     """A new leader reads before it has committed in its term."""
     self._pass_time(now)
@@ -166,7 +166,7 @@ def local_read_unasked() -> list[Swap]:
     return [(TabletServer, "read_index", rpc(read_index))]
 
 
-@defect("leases", 60, Progress, "answered", seed=17, faults=LATE_AND_UNHEARD)
+@defect("leases", 60, Progress, "answered", seed=7, faults=LATE_AND_UNHEARD)
 def lease_from_answer(
     original: Any, self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply
 ) -> None:
@@ -187,7 +187,7 @@ def promises_ignored_for_ever(self: RaftState) -> bool:
     return self._ended_in >= 0
 
 
-@defect("handovers", 100, RaftCore, "_continue_transfer", seed=55)
+@defect("handovers", 100, RaftCore, "_continue_transfer", seed=8)
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead

@@ -102,7 +102,7 @@ def old_copy_accepted() -> list[Swap]:
     return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
 
 
-@defect("crowds", 60, TabletStore, "flush", seed=12)
+@defect("crowds", 60, TabletStore, "flush", seed=8)
 async def frozen_beside_a_flush(original: Any, self: TabletStore) -> Any:
     """A flush drops the rows that a scan froze during the flush."""
     flushed = await original(self)

@@ -9,7 +9,7 @@ from ebla.actors import errors
 from ebla.actors.messages.peers import LivenessRequest
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER
-from ebla.actors.tablet.engine.others import HURRY_SHARE, INTERVAL_SHARE
+from ebla.actors.tablet.engine.others import AGAIN_SHARE, INTERVAL_SHARE
 from ebla.actors.tablet.engine.waits import IDLE_S
 from ebla.actors.tablet.upkeep.maintenance import UNUSED_S
 from ebla.chaos.simulation.medium import COMMIT_S
@@ -42,7 +42,7 @@ async def test_idle_groups_send_nothing_and_each_pair_of_servers_one_message_an_
     leaders = {await group.leader(tablet) for tablet in tablets}
     assert 9 * 2 * len(leaders) <= calls["liveness"] <= 11 * 2 * len(leaders)
     assert not any(group.server(host).rounds.ticking for host in HOSTS)
-    assert steps_each_s < 110, "an idle server wakes for few things beside these messages"
+    assert steps_each_s < 130, "an idle server wakes for few things beside these messages"
 
 
 @simulated(**QUIESCES)
@@ -53,12 +53,10 @@ async def test_a_server_that_does_not_answer_gets_the_next_message_sooner(group:
     sent: list[str] = []
     network = group.cluster.network
     network.tap("liveness", LivenessRequest, lambda request: sent.append(request.dest.uuid))
-    await until(group, lambda: len(sent) == 4, "two messages to each")
     network.cut(address(leader), address(other))
-    await group.sleep(2 * INTERVAL_SHARE * LEASE_S)
-    assert sent[:4].count(group.uuid(third)) == 2, "both get theirs together"
-    assert sent[4:].count(group.uuid(third)) == 2
-    assert 4 <= sent[4:].count(group.uuid(other)) <= 5
+    await group.sleep(LEASE_S)
+    assert sent.count(group.uuid(third)) == 2
+    assert 3 <= sent.count(group.uuid(other)) <= 4
 
 
 @simulated(**QUIESCES)
@@ -75,12 +73,32 @@ async def test_a_lease_outlasts_the_loss_of_two_messages(group: Group) -> None:
     )
     await group.sleep(INTERVAL_SHARE * LEASE_S / 2)  # they are answered
     group.isolate(leader)
-    await group.sleep((INTERVAL_SHARE / 2 + HURRY_SHARE + 0.05) * LEASE_S)  # two are lost
+    await group.sleep((INTERVAL_SHARE / 2 + AGAIN_SHARE + 0.05) * LEASE_S)  # two are lost
     group.heal()
     until_s = loop.time() + LEASE_S
     while loop.time() < until_s:
         assert is_readable(group.server(leader), group.replica(leader))
         await group.sleep(0.005)
+
+
+@simulated(**QUIESCES)
+async def test_an_outage_of_half_a_lease_before_a_message_moves_no_quiet_leader(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(8)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    leaders = [await group.leader(tablet) for tablet in tablets]
+    server = group.server(leaders[0])
+    live = server.rounds.liveness
+    await until(
+        group,
+        lambda: min(live._next_at(other) for other in live._others.values()) < server.world.now() + 0.02,
+        "the next message is due",
+    )
+    group.isolate(leaders[0])
+    await group.sleep(0.5 * LEASE_S)
+    group.heal()
+    await group.sleep(10.0)
+    assert [await group.leader(tablet) for tablet in tablets] == leaders
 
 
 @simulated(**QUIESCES)

@@ -1,6 +1,6 @@
 """The liveness of other servers, on which quiescent groups rely: see quiescence.py.
 
-A server sends a liveness message to each server that has quiescent followers of its leaders, about twice in a lease, however many they
+A server sends a liveness message to each server that has quiescent followers of its leaders, twice in a lease, however many they
 are, and sooner if the last one has no answer or there is news. For a follower it replaces its leader's heartbeat, and its answer replaces
 the follower's. Both messages name the tablets for which they do not count, because the replica there is awake, or has ended, and
 repeat each name until the other server has taken it. So an answer never counts for a follower that watches for itself, and no follower
@@ -25,7 +25,7 @@ from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import NOT_RUNNING
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S, Step
-from ebla.actors.tablet.engine.others import Other, Pace
+from ebla.actors.tablet.engine.others import Other
 from ebla.actors.tablet.engine.quiescence import AWAKE, Answered, Contacts, Stance
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.world import World
@@ -59,7 +59,7 @@ class Liveness:
         self.world = world
         self.identity = identity
         self.heartbeat_s = heartbeat_s
-        self.pace = Pace(lease_s, world.now())
+        self.lease_s = lease_s
         self.silent_s = silent_s
         self.refused_s = refused_s
         self.serving = serving
@@ -309,7 +309,7 @@ class Liveness:
         return due
 
     def _next_at(self, other: Other) -> float:
-        return self.pace.next_at(other, self._answered.get(other.uuid))
+        return other.next_at(self._answered.get(other.uuid), self.lease_s)
 
     def _watch(self, other: Other, now: float) -> None:
         due = other.wanted(now) and now >= self._next_at(other)

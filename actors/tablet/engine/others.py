@@ -8,11 +8,9 @@ from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.quiescence import Answered
 from ebla.actors.tablet.engine.replica import Replica
 
-# Of a lease, between two messages; after one without an answer; and after one without an answer while the lease of the last answer
-# lasts: if two are lost one after the other, the third comes before it is over.
-INTERVAL_SHARE, AGAIN_SHARE, HURRY_SHARE = 0.55, 0.25, 0.125
-# Of an interval: a message that was sent so shortly before the common time replaces that one.
-EARLY_SHARE = 0.25
+# Of a lease, between two messages: if two are lost one after the other, the third comes before the lease of the last answer is over.
+# IN_FLIGHT_MAX bounds them: those that are lost hold their places until they time out, so more of them would end in silence sooner.
+INTERVAL_SHARE, AGAIN_SHARE = 0.45, 0.25
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -62,26 +60,9 @@ class Other:
         """Whether it needs messages."""
         return bool(self.led or self.absent or (self.leader_changes.numbers and now - self.since < GIVE_UP_S))
 
-
-class Pace:
-    """The times of messages. Those to all servers that are well go together, so that this server wakes less often."""
-
-    def __init__(self, lease_s: float, began: float) -> None:
-        self.lease_s = lease_s
-        self.interval_s = INTERVAL_SHARE * lease_s
-        self._began = began
-
-    def next_at(self, other: Other, answered: Answered | None) -> float:
+    def next_at(self, answered: Answered | None, lease_s: float) -> float:
         """The time of the next message, if one is wanted. Groups that return to the server, and changes that it does not know, wait
         for messages. `answered`: its last answer."""
-        sent_at = other.sent_at
-        if answered is not None and answered.sent_at >= sent_at:
-            if not other.absent and not other.leader_changes.numbers:
-                return self._next_together(sent_at)
-        elif answered is not None and sent_at < answered.sent_at + self.lease_s:
-            return sent_at + HURRY_SHARE * self.lease_s
-        return sent_at + AGAIN_SHARE * self.lease_s
-
-    def _next_together(self, sent_at: float) -> float:
-        since_s = max(sent_at - self._began, 0.0) + EARLY_SHARE * self.interval_s
-        return self._began + self.interval_s * (since_s // self.interval_s + 1)
+        has_answered = answered is not None and answered.sent_at >= self.sent_at
+        is_calm = has_answered and not self.absent and not self.leader_changes.numbers
+        return self.sent_at + lease_s * (INTERVAL_SHARE if is_calm else AGAIN_SHARE)

@@ -1,5 +1,5 @@
-"""The space on the disks of a tablet server: measured twice a second, less often while nothing is written; reported to
-masters and operators, kept in reserve.
+"""The space on the disks of a tablet server: measured twice a second, reported to masters and
+operators, kept in reserve.
 
     writes        refused (DiskFull) if less than the reserve is left on the disk of the log, or on that of
                   the tablet's rows. Such a write is in no log, so it is surely not applied
@@ -41,7 +41,7 @@ class Usage(NamedTuple):
 
 class Space:
     def __init__(self, world: World, reserve_bytes: int, changed: Signal) -> None:
-        """`changed`: sent when a replica changes; sent here when the server begins, or ceases, to take replicas."""
+        """`changed`: sent when the server begins, or ceases, to take replicas."""
         self.world = world
         self.reserve_bytes = reserve_bytes
         self.changed = changed
@@ -57,7 +57,6 @@ class Space:
     async def _watch(self) -> None:
         due = self.world.now() + USED_S
         while True:
-            await self.changed.wait(self.world.clock)
             await self.world.clock.sleep(MEASURE_S)
             before = self.takes_data
             await self._measure()

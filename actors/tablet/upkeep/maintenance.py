@@ -44,7 +44,7 @@ from ebla.storage.logs.entries import EXPIRE, Position
 CHECK_S = 0.05  # between two checks of the replicas that have changed
 TURNS_S = 240.0  # in this time, the checks also include each idle replica once, in turn
 UNMAPPED_MAX = 50  # environments that are unmapped after one check
-UNUSED_S = 10.0  # files that are not used for so long, or up to twice as long, are unmapped
+UNUSED_S = 10.0  # between two looks at mapped files: those that were not used since the last one are unmapped
 DISK_FULL_PAUSE_S = 1.0
 # Of one replica; more of its memtables that no longer change are flushed, however small they are.
 FROZEN_MAX = 16
