@@ -37,13 +37,16 @@ TimedOut, NoCluster and ConnectionClosed are raised at the caller's side, and ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ebla.storage import errors as storage_errors
 from ebla.storage.errors import EblaError
+
+T = TypeVar("T")
 
 
 class NetworkError(EblaError):
@@ -294,6 +297,16 @@ def to_triple(error: EblaError) -> Triple:
 
 def from_triple(triple: Triple) -> EblaError:
     return from_frame(ErrorFrame(*triple))
+
+
+def outcomes(results: Sequence[T | None], triples: Sequence[Triple | None]) -> list[T | EblaError]:
+    """The parts of an answer with several outcomes: each has a result or an error."""
+    found: list[T | EblaError] = []
+    for result, triple in zip(results, triples, strict=True):
+        outcome = result if triple is None else from_triple(triple)
+        assert outcome is not None, "each part has a result or an error"
+        found.append(outcome)
+    return found
 
 
 InvalidArgument = storage_errors.InvalidArgument

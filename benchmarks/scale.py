@@ -22,6 +22,7 @@ from ebla.actors.ray_world import RayNetwork
 from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER
 from ebla.chaos.faults import RealFaults
 from ebla.deployment import make_client, namespace_of
+from ebla.health.digests import digests
 
 HOSTS = 3
 AT_ONCE = 200  # tablets of one table
@@ -170,16 +171,20 @@ def _wide(db: Any) -> Iterator[Figure]:
     """The same rows in few and in many tablets, in turn."""
     rows = loads.rows_of(ROWS)
     tables = {NARROW: _table(db, "narrow", NARROW), WIDE: _table(db, "wide", WIDE)}
-    loaded, scanned = ({width: [] for width in tables} for _ in range(2))
+    loaded, scanned, compared = ({width: [] for width in tables} for _ in range(3))
     for _ in range(TURNS):
         for width, table in tables.items():
             loaded[width].append(loads.bulk_upsert(table, rows))
     for _ in range(TURNS):
         for width, table in tables.items():
             scanned[width].append(loads.scan(table))
+    for _ in range(TURNS):
+        for width, table in tables.items():
+            compared[width].append(_compare(table))
     for what, rates, target in (
         (f"bulk upsert of {ROWS:,} rows into {WIDE} tablets", loaded, 0.8),
         (f"scan of {WIDE} tablets through the servers", scanned, 0.7),
+        (f"digests of three replicas of {WIDE} tablets", compared, 0.5),
     ):
         yield Figure(
             f"{what}, median of {TURNS}",
@@ -190,6 +195,18 @@ def _wide(db: Any) -> Iterator[Figure]:
             target=target,
             of_floor=True,
         )
+
+
+def _compare(table: Any) -> float:
+    """Rows per second of one replica."""
+    network, info = table._awaited._client.world.network, table.info()
+    began = time.perf_counter()
+    found = table._run(digests(network, [info]))
+    seconds = time.perf_counter() - began
+    for tablet, each in found.items():
+        if each.error is not None or len({(of.rows, of.digest) for of in each.replicas.values()}) != 1:  # type: ignore[union-attr]
+            raise RuntimeError(f"the replicas of tablet {tablet} have different rows: {each}")
+    return ROWS / seconds
 
 
 def _commands(db: Any) -> Iterator[Figure]:

@@ -37,7 +37,8 @@ from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
 from ebla.chaos.workloads.operators import known_digests
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.salvage import Salvage
-from ebla.health.survey import digests, table_infos
+from ebla.health.digests import digests
+from ebla.health.survey import table_infos
 from ebla.storage.errors import EblaError
 
 ANSWER_S_MAX = 60.0  # after healing, until every request is answered

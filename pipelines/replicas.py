@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ebla.actors.messages import ChecksumReply, TabletLocation
-from ebla.health import survey
+from ebla.actors.messages import Digest, TabletLocation
+from ebla.health.digests import digests
 from ebla.health.verdicts import Digests
 from ebla.pipelines.outcomes import ReplicaDigest, Sample, TabletDigests, VerifyReport
 from ebla.show.steps import Show
@@ -67,9 +67,9 @@ def compare_replicas(table: Table, progress: Show) -> tuple[TabletDigests, ...]:
     def compared(done: int, total: int) -> None:
         progress(f"{done} of {count(total, 'tablet')} compared")
 
-    digests = table._run(survey.digests(network, [info], compared))
+    found = table._run(digests(network, [info], compared))
     ordered: Sequence[TabletLocation] = sorted(info.tablets, key=lambda tablet: tablet.bucket)
-    return tuple(_judged(location, digests[location.tablet]) for location in ordered)
+    return tuple(_judged(location, found[location.tablet]) for location in ordered)
 
 
 def _judged(location: TabletLocation, found: Digests) -> TabletDigests:
@@ -78,7 +78,7 @@ def _judged(location: TabletLocation, found: Digests) -> TabletDigests:
     replicas = []
     for replica in location.replicas:
         answer = found.replicas[replica.uuid]
-        if isinstance(answer, ChecksumReply):
+        if isinstance(answer, Digest):
             replicas.append(ReplicaDigest(replica.address, answer.rows, answer.digest))
         else:
             replicas.append(ReplicaDigest(replica.address, None, None, answer.message))

@@ -27,8 +27,8 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     replica is unknown, and unknown replicas are left alone.
 
     `tables_max`: includes kept tables. `replicas_per_server_max`: replicas of a new table, on average over
-    the live servers; `replicas_of_server_max`: the same for all tables together (Kudu advises 1,000 and
-    has seen 4,000).
+    the live servers; `replicas_of_server_max`: the same for all tables together. With 4,000 on each of three servers that shared
+    two cores, the death of one cost writers of other tablets less than a second, with 10,000 it cost 20 s (docs/operations.md).
 
     `reserve_s`: for how long a dropped table can be recalled if the drop does not say so (0: the table is
     removed at once).

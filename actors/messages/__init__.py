@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.errors import Triple
 from ebla.actors.messages.protocols import View as View
 from ebla.actors.messages.repair import ADD as ADD
 from ebla.actors.messages.repair import MODIFY as MODIFY
@@ -252,10 +253,10 @@ class WriteResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriteReply(msgspec.Struct, frozen=True):
-    """One per write, in order: a WriteResult, or the error as (class name, message, fields)."""
+    """One per write, in order: a WriteResult or the error."""
 
     results: tuple[WriteResult | None, ...]
-    errors: tuple[tuple[str, str, dict[str, Any]] | None, ...]
+    errors: tuple[Triple | None, ...]
 
 
 class TabletKeys(msgspec.Struct, frozen=True, array_like=True):
@@ -348,25 +349,37 @@ class StepDownReply(msgspec.Struct, frozen=True):
 
 
 class ChecksumStart(msgspec.Struct, frozen=True):
-    """Asks the leader to append a checkpoint entry; every replica digests its rows as of that index."""
+    """Asks the leader of these tablets to append a checkpoint entry to the log of each: every replica digests its rows as of that
+    index."""
 
-    tablet: str
+    tablets: tuple[str, ...]
 
 
 class ChecksumStarted(msgspec.Struct, frozen=True):
-    tablet: str
-    index: int
+    """For each tablet, in order, the index of its checkpoint or the error. Tablets beyond these were not begun: ask again for
+    them when the others are digested."""
+
+    indexes: tuple[int | None, ...]
+    errors: tuple[Triple | None, ...]
 
 
 class ChecksumQuery(msgspec.Struct, frozen=True):
-    """Asks a replica for the digest, and waits for it up to `timeout_s`."""
+    """Asks a server for the digests of its replicas at these checkpoints (tablet, index), and waits for them up to `timeout_s`."""
 
-    tablet: str
-    index: int
+    checkpoints: tuple[tuple[str, int], ...]
     timeout_s: float = 30.0
 
 
 class ChecksumReply(msgspec.Struct, frozen=True):
+    """For each checkpoint, in order: the digest or the error."""
+
+    digests: tuple[Digest | None, ...]
+    errors: tuple[Triple | None, ...]
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """Row count and digest of the rows of a replica, as of an index of its log."""
+
     tablet: str
     index: int
     rows: int

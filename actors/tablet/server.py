@@ -386,17 +386,19 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
 
     @rpc
     async def checksum_start(self, request: m.ChecksumStart) -> m.ChecksumStarted:
-        replica = self._running(request.tablet)
+        self._require_serving()
+        return self.checksums.begin(request, self._checkpoint)
+
+    def _checkpoint(self, tablet: str) -> tuple[int, Replica]:
+        replica = self._running(tablet)
         if not replica.leads:
             raise replica.not_leader()
-        now = self.world.now()
-        entry = self.rounds.step(replica, replica.propose, now, CHECKPOINT, b"")
-        return m.ChecksumStarted(request.tablet, entry.index)
+        return self.rounds.step(replica, replica.propose, self.world.now(), CHECKPOINT, b"").index, replica
 
     @rpc
     async def checksum(self, query: m.ChecksumQuery) -> m.ChecksumReply:
-        replica = self._replica(query.tablet)
-        return await self.checksums.answer(replica, query)
+        self._require_serving()
+        return await self.checksums.answer(query, self._replica)
 
     # -- helpers
 
@@ -418,7 +420,11 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
 
 
 def _tablets(request: Any) -> list[str]:
-    """The tablets that a request names: one; those of its writes or reads; those of an envelope."""
+    """The tablets that a request names: one, or some; those of its writes or reads; those of an envelope."""
     parts = getattr(request, "writes", ()) or getattr(request, "reads", ())
     named = [part.tablet for part in parts] or [tablet for tablet, _ in getattr(request, "requests", ())]
-    return named or [request.tablet] if hasattr(request, "tablet") else named
+    return (
+        named or [request.tablet]
+        if hasattr(request, "tablet")
+        else [*named, *getattr(request, "tablets", ())]
+    )

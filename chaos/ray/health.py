@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from ebla.chaos.ray.stage.ledgers import RayLedgers
 from ebla.chaos.ray.stage.stage import RayStage, address_of
 from ebla.health import survey
+from ebla.health.digests import digests
 from ebla.health.masters import is_served
 from ebla.health.tablets import judge
 from ebla.health.verdicts import CHECKSUM_MISMATCH, HEALTHY, ClusterHealth, TabletHealth
@@ -31,8 +32,8 @@ async def until_whole(stage: RayStage, show: Callable[[str], None], within_s: fl
         seen = await survey.survey(stage.network, [MASTER], addresses)
         wrong = list(problems(judge(seen), destroyed))
         if not wrong:
-            digests = await survey.digests(stage.network, seen.tables, timeout_s=DIGEST_S_MAX)
-            compared = judge(seen, digests)
+            found = await digests(stage.network, seen.tables, timeout_s=DIGEST_S_MAX)
+            compared = judge(seen, found)
             different = [tablet for tablet in compared.tablets if tablet.status == CHECKSUM_MISMATCH]
             if different:
                 return f"tablet {different[0].tablet} of {different[0].table}: {different[0].reasons[0]}"

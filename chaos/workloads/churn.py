@@ -21,7 +21,7 @@ from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, Workload, create, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators, known_digests
-from ebla.health.survey import digests
+from ebla.health.digests import digests
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25

@@ -8,6 +8,7 @@ servers.py      judges servers
 masters.py      judges masters and their journal
 stores.py       judges ledger stores
 ledgers.py      asks for the ledgers that are marked for repair, and judges them
-checksums.py    judges the digests of replicas
+digests.py      asks for the digests of replicas
+checksums.py    judges them
 disks.py        judges the disks of all roles
 """

@@ -13,20 +13,17 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.errors import (
-    AlreadyInProgress,
     NetworkError,
     NotActive,
     NotFound,
-    NotLeader,
     NotRunning,
-    Unavailable,
 )
 from ebla.actors.journal.messages import JournalNodeStatus
 from ebla.actors.ledger.messages import StoreStatus
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.world import Network
 from ebla.health.ledgers import Registered, registered
-from ebla.health.verdicts import ACTIVE, Digests, Survey, Unanswered, answered
+from ebla.health.verdicts import ACTIVE, Survey, Unanswered, answered
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
@@ -174,91 +171,3 @@ async def gathered(calls: Sequence[Awaitable[T]], at_once: int = CALLS_MAX) -> l
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-# -- checksums -----------------------------------------------------------------------------------------------
-
-
-async def digests(
-    network: Network,
-    infos: Sequence[m.TableInfo],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    timeout_s: float = DIGEST_S_MAX,
-) -> dict[str, Digests]:
-    """Every replica's digest of every running tablet, as of one index per tablet, within `timeout_s` for all tablets. Calls
-    `progress(done, total)`. A tablet without a majority, or a server without an answer, takes some seconds."""
-    deadline = _now() + timeout_s
-    tablets = [tablet for info in infos for tablet in info.tablets if tablet.replicas]
-    done = 0
-
-    async def one(location: m.TabletLocation) -> Digests:
-        nonlocal done
-        found = await _tablet_digests(network, location, deadline, timeout_s)
-        done += 1
-        progress(done, len(tablets))
-        return found
-
-    progress(0, len(tablets))
-    found = await gathered([one(tablet) for tablet in tablets], DIGEST_TABLETS_MAX)
-    return {tablet.tablet: digest for tablet, digest in zip(tablets, found, strict=True)}
-
-
-async def _tablet_digests(
-    network: Network, location: m.TabletLocation, deadline: float, timeout_s: float
-) -> Digests:
-    """Write a checkpoint entry to the tablet's log, then ask each replica for its digest at the entry."""
-    if _now() >= deadline:
-        return Digests(0, {}, Unanswered("TimedOut", f"its turn did not come within {timeout_s:g} s"))
-    started = await _start(network, location, min(deadline, _now() + CHECKPOINT_S))
-    if isinstance(started, Unanswered):
-        return Digests(0, {}, started)
-    answers = await gathered(
-        [_digest(network, replica.address, started, deadline) for replica in location.replicas]
-    )
-    if all(isinstance(answer, Unanswered) and answer.kind == Unavailable.__name__ for answer in answers):
-        nowhere = f"the checkpoint at index {started.index} was applied nowhere within {CHECKPOINT_S:g} s"
-        return Digests(0, {}, Unanswered(Unavailable.__name__, nowhere))
-    uuids = [replica.uuid for replica in location.replicas]
-    return Digests(started.index, dict(zip(uuids, answers, strict=True)))
-
-
-async def _digest(
-    network: Network, address: str, started: m.ChecksumStarted, deadline: float
-) -> m.ChecksumReply | Unanswered:
-    """Ask until the deadline while the replica reads its rows; end earlier if it does not apply the checkpoint, or is silent."""
-    applied_by = min(deadline, _now() + CHECKPOINT_S)
-    while True:
-        wait_s = max(0.0, min(DIGEST_ASK_S, deadline - _now()))
-        query = m.ChecksumQuery(started.tablet, started.index, wait_s)
-        answer = await ask(network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
-        until = {AlreadyInProgress.__name__: deadline, Unavailable.__name__: applied_by}
-        if not isinstance(answer, Unanswered) or _now() >= until.get(answer.kind, 0.0):
-            return answer
-
-
-async def _start(
-    network: Network, location: m.TabletLocation, deadline: float
-) -> m.ChecksumStarted | Unanswered:
-    """Begin the checkpoint at the leader: the one that the master names, or that the replicas name."""
-    order = [replica.address for replica in location.replicas]
-    candidates = [location.leader, *order] if location.leader else order
-    last: EblaError | None = None
-    for _ in range(2 * len(order)):
-        left_s = deadline - _now()
-        if not candidates or left_s <= 0:
-            break
-        address = candidates.pop(0)
-        try:
-            request = m.ChecksumStart(location.tablet)
-            return await network.call(
-                address, "checksum_start", request, m.ChecksumStarted, min(SERVER_S, left_s)
-            )
-        except NotLeader as error:
-            last = error
-            if error.leader and error.leader != address:
-                candidates.insert(0, error.leader)
-        except (NetworkError, NotRunning) as error:
-            last = error
-        except EblaError as error:
-            return unanswered(error)
-    return unanswered(last) if last else Unanswered("Unavailable", "the tablet has no replica")

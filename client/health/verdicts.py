@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ebla.actors.ledger.messages import StoreStatus
     from ebla.actors.master.messages import JournalWriterStatus
     from ebla.actors.messages import (
-        ChecksumReply,
+        Digest,
         MasterStatus,
         ReplicaReport,
         ServerState,
@@ -164,7 +164,7 @@ class Digests(msgspec.Struct, frozen=True):
     """The digests of one tablet's replicas at log index `index`, by server uuid; `error`: why there is no index."""
 
     index: int
-    replicas: dict[str, ChecksumReply | Unanswered]
+    replicas: dict[str, Digest | Unanswered]
     error: Unanswered | None = None
 
 

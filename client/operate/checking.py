@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ebla.health import survey
+from ebla.health.digests import digests
 from ebla.health.tablets import judge, may_pass
 from ebla.health.verdicts import OUT_OF_SERVICE, ClusterHealth, TabletHealth
 from ebla.operate.cluster import Cluster
@@ -69,7 +69,7 @@ async def compare(
             f"{done} of {count(total, 'tablet')} compared, within {timeout_s:g} s in all", done, total
         )
 
-    return judge(seen, await survey.digests(cluster.network, infos, compared, timeout_s))
+    return judge(seen, await digests(cluster.network, infos, compared, timeout_s))
 
 
 def tablet_names(tablets: Sequence[TabletHealth]) -> str:

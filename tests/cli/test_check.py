@@ -7,17 +7,18 @@ import itertools
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.errors import AlreadyInProgress
+from ebla.actors.errors import AlreadyInProgress, to_triple
 from ebla.actors.tablet.engine.space import Space
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.medium import SPACE_BYTES
 from ebla.health import survey
+from ebla.health.digests import digests
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.show import progress
 from ebla.storage.schema import TableSchema
@@ -206,26 +207,43 @@ def test_a_check_of_tablets_that_cannot_be_compared_names_them_and_ends_in_time(
 
 
 class Reading:
-    """Replicas that begin a checkpoint at once, and compute the digest for `seconds`."""
+    """A server that begins `begin_max` checkpoints with one call, and computes the digests of a tablet for `seconds`, of two tablets
+    at a time."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, begin_max: int) -> None:
         self.seconds = seconds
-        self.began: dict[str, float] = {}
+        self.begin_max = begin_max
+        self.ready_at: dict[str, float] = {}
+        self.calls: list[tuple[str, str, int]] = []
 
     async def call(self, address: str, method: str, message: Any, reply: Any, timeout_s: float) -> Any:
         now = asyncio.get_running_loop().time()
         if method == "checksum_start":
-            return m.ChecksumStarted(message.tablet, 7)
-        left_s = self.began.setdefault(message.tablet, now) + self.seconds - now
-        await asyncio.sleep(min(left_s, message.timeout_s))
-        if left_s > message.timeout_s:
-            raise AlreadyInProgress("it still reads", tablet=message.tablet)
-        return m.ChecksumReply(message.tablet, 7, 100, "x")
+            begun = message.tablets[: self.begin_max]
+            self.calls.append((address, method, len(begun)))
+            for at, tablet in enumerate(begun):
+                self.ready_at[tablet] = now + self.seconds * (1 + at // 2)
+            return m.ChecksumStarted((7,) * len(begun), (None,) * len(begun))
+        self.calls.append((address, method, len(message.checkpoints)))
+        await asyncio.sleep(
+            min(message.timeout_s, max(self.ready_at[t] for t, _ in message.checkpoints) - now)
+        )
+        now = asyncio.get_running_loop().time()
+        late = to_triple(AlreadyInProgress("it still reads"))
+        is_ready = [now >= self.ready_at[tablet] for tablet, _ in message.checkpoints]
+        return m.ChecksumReply(
+            tuple(m.Digest("", 7, 100, "x") if ready else None for ready in is_ready),
+            tuple(None if ready else late for ready in is_ready),
+        )
 
 
-def table_of(*tablets: str) -> m.TableInfo:
-    here = (m.ReplicaLocation("u1", SERVERS[0], "leader", True),)
-    places = [m.TabletLocation(name, at, "running", SERVERS[0], 1, here) for at, name in enumerate(tablets)]
+def table_of(*tablets: str, servers: Sequence[str] = SERVERS[:1]) -> m.TableInfo:
+    """Each tablet has a replica on every server, and the servers lead in turn."""
+    here = tuple(m.ReplicaLocation(address, address, "voter", True) for address in servers)
+    places = [
+        m.TabletLocation(name, at, "running", servers[at % len(servers)], 1, here)
+        for at, name in enumerate(tablets)
+    ]
     return m.TableInfo("id", "t", "running", TableSchema((), ()), 1, "raft", 0, tuple(places), {})
 
 
@@ -233,28 +251,54 @@ def test_a_slow_replica_is_asked_again_until_the_common_deadline() -> None:
     tablets = [f"t{number}" for number in range(10)]
 
     async def main() -> tuple[dict[str, Digests], float]:
-        found = await survey.digests(Reading(60.0), [table_of(*tablets)], timeout_s=150.0)
+        found = await digests(Reading(60.0, begin_max=8), [table_of(*tablets)], timeout_s=150.0)
         return found, asyncio.get_running_loop().time()
 
     found, seconds = run(main())
-    digested = [name for name in tablets if isinstance(found[name].replicas.get("u1"), m.ChecksumReply)]
-    assert digested == tablets[:8], "four at a time, twice within the deadline"
+    digested = [name for name in tablets if isinstance(found[name].replicas.get(SERVERS[0]), m.Digest)]
+    assert digested == tablets[:4], "two at a time, twice within the deadline"
     assert seconds <= 150.0 + survey.SERVER_S
-    late = found["t8"].replicas["u1"]
+    late = found["t4"].replicas[SERVERS[0]]
     assert isinstance(late, Unanswered) and late.kind == "AlreadyInProgress"
+    assert found["t8"].error is not None and found["t8"].error.kind == "TimedOut"
+
+
+def test_one_call_to_a_server_begins_many_checkpoints_and_one_brings_many_digests() -> None:
+    tablets = [f"t{number:03}" for number in range(250)]
+    reading, shown = Reading(0.0, begin_max=100), []
+
+    async def main() -> dict[str, Digests]:
+        table = table_of(*tablets, servers=SERVERS[:3])
+        return await digests(reading, [table], lambda done, total: shown.append((done, total)))
+
+    found = run(main())
+    assert all(isinstance(each.replicas[SERVERS[0]], m.Digest) for each in found.values())
+    assert sorted(found) == tablets
+    assert shown == [(0, 250), (100, 250), (200, 250), (250, 250)], (
+        "no server has more than 100 replicas under way"
+    )
+    assert len(reading.calls) == 3 * (3 + 3), "in each wave one call to each leader, and one to each server"
+
+
+def test_tablets_for_which_a_server_has_no_room_are_begun_in_a_later_wave() -> None:
+    tablets = [f"t{number}" for number in range(7)]
+    reading = Reading(0.0, begin_max=3)
+    found = run(digests(reading, [table_of(*tablets)]))
+    assert sorted(found) == tablets and all(each.index == 7 for each in found.values())
+    assert [count for _, method, count in reading.calls if method == "checksum_start"] == [3, 3, 1]
 
 
 def test_ctrl_c_ends_a_comparison_without_a_traceback() -> None:
     code = (
         "import asyncio\n"
         "from ebla.cli.frame import quiet\n"
-        "from ebla.health import survey\n"
+        "from ebla.health.digests import digests\n"
         "from tests.cli.test_check import table_of\n"
         "class Silent:\n"
         "    async def call(self, *arguments):\n"
         "        print('waiting', flush=True)\n"
         "        await asyncio.Event().wait()\n"
-        "try: quiet.run(survey.digests(Silent(), [table_of('t1')]))\n"
+        "try: quiet.run(digests(Silent(), [table_of('t1')]))\n"
         "except KeyboardInterrupt: print('interrupted', flush=True)\n"
     )
     process = subprocess.Popen(

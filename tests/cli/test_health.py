@@ -221,7 +221,7 @@ def test_without_a_master_the_deployment_is_unavailable_and_servers_are_still_sh
 
 def digested(*values: str | Unanswered) -> dict[str, Digests]:
     replies = {
-        uuid(host): value if isinstance(value, Unanswered) else m.ChecksumReply("t1", 101, 7, value)
+        uuid(host): value if isinstance(value, Unanswered) else m.Digest("t1", 101, 7, value)
         for host, value in zip(HOSTS, values, strict=True)
     }
     return {"t1": Digests(101, replies)}

@@ -22,6 +22,7 @@ from ebla.actors.replication.configuration import PACIFICA, RAFT
 from ebla.chaos.faults import RealFaults
 from ebla.figure_docs import LOGS, definitions
 from ebla.health import survey, tablets
+from ebla.health.digests import digests
 from ebla.placement import launch
 from ebla.placement.config import configure
 from ebla.placement.local.cluster import LocalCluster
@@ -190,9 +191,9 @@ def require_whole(db: Database, table: Table, written: Rows) -> None:
     eventually(
         lambda: tablets.judge(db._run(survey.survey(network, MASTERS))).healthy, "the deployment is healthy"
     )
-    for tablet, seen in db._run(survey.digests(network, [table.info()])).items():
+    for tablet, seen in db._run(digests(network, [table.info()])).items():
         assert seen.error is None, (tablet, seen.error)
-        replies = [reply for reply in seen.replicas.values() if isinstance(reply, m.ChecksumReply)]
+        replies = [reply for reply in seen.replicas.values() if isinstance(reply, m.Digest)]
         assert len(replies) == 3
         assert len({(reply.rows, reply.digest) for reply in replies}) == 1
 

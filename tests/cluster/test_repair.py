@@ -21,7 +21,7 @@ from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.chaos.faults import RealFaults
-from ebla.health import survey
+from ebla.health.digests import digests
 from ebla.health.verdicts import Unanswered
 from ebla.placement import launch
 from ebla.placement.asking import named_actors
@@ -110,13 +110,13 @@ class Deployment:
         )
 
     def _agree(self, info: m.TableInfo) -> bool:
-        found = asyncio.run(survey.digests(self.ask.network, [info], timeout_s=20.0))
+        found = asyncio.run(digests(self.ask.network, [info], timeout_s=20.0))
         for tablet in info.tablets:
-            digests = found[tablet.tablet]
-            known = [r for r in digests.replicas.values() if not isinstance(r, Unanswered)]
+            seen = found[tablet.tablet]
+            known = [r for r in seen.replicas.values() if not isinstance(r, Unanswered)]
             if len(known) < 3:
                 return False
-            assert len({(r.rows, r.digest) for r in known}) == 1, digests
+            assert len({(r.rows, r.digest) for r in known}) == 1, seen
         return True
 
     def move(self, *moves: MoveReplicaRequest) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
+from ebla.actors.messages import Digest, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.pipelines import demo, report
 from ebla.pipelines.outcomes import FeedReport, ReplicaDigest, Sample, TabletDigests, VerifyReport
@@ -171,9 +171,7 @@ LOCATION = TabletLocation(
 
 def answers(*rows: int | None) -> Digests:
     said = [
-        Unanswered("Unavailable", "away")
-        if count is None
-        else ChecksumReply("t1", 9, count, f"digest of {count}")
+        Unanswered("Unavailable", "away") if count is None else Digest("t1", 9, count, f"digest of {count}")
         for count in rows
     ]
     return Digests(9, dict(zip("abc", said, strict=True)))

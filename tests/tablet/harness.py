@@ -325,13 +325,15 @@ class Group:
 
     async def checksum_index(self) -> int:
         """Let the leader append a checkpoint entry; return its index."""
-        started = m.ChecksumStart(TABLET), m.ChecksumStarted
-        return (await self.ask(await self.leader(), "checksum_start", *started)).index
+        started = m.ChecksumStart((TABLET,)), m.ChecksumStarted
+        (index,) = (await self.ask(await self.leader(), "checksum_start", *started)).indexes
+        return index
 
     async def digest(self, host: str, index: int) -> tuple[int, int]:
         """Return rows and digest of the host's replica as of the index."""
-        reply = await self.ask(host, "checksum", m.ChecksumQuery(TABLET, index), m.ChecksumReply)
-        return reply.rows, reply.digest
+        query = m.ChecksumQuery(((TABLET, index),))
+        (digest,) = (await self.ask(host, "checksum", query, m.ChecksumReply)).digests
+        return digest.rows, digest.digest
 
     async def until_led(
         self, attempt: Callable[[str], Coroutine[Any, Any, Any]], deadline_s: float = 30.0

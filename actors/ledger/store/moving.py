@@ -1,4 +1,8 @@
-"""Moves entries from the order of their arrival to their ledgers, many of them in one commit: see arrivals.py."""
+"""Moves entries from the order of their arrival to their ledgers, many of them in one commit: see arrivals.py.
+
+One commit takes an entry from its first place and puts it in the other, so it is in one of them at any time; readers look in both. If a
+disk is full, entries stay where they are.
+"""
 
 from __future__ import annotations
 

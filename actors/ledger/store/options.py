@@ -24,9 +24,7 @@ class LedgerStoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     arrivals_bytes_max: int = 32 << 20  # kept in memory, and read at a start; what is beyond is moved at once
     move_bytes: int = 1 << 20  # in one commit, which delays others
     move_s: float = 5.0  # between two moves, as long as there is something to move
-    copy_s: float = (
-        1.0  # for one request of a replication worker; the copy that is under way then is finished
-    )
+    copy_s: float = 1.0  # for one request of a replication worker, until its last step begins
     list_ledgers: int = 1000  # in one answer
 
     def validate(self) -> None:

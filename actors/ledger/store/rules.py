@@ -47,6 +47,7 @@ def admit_add(head: Head | None, request: AddRequest, read_only: bool) -> Head:
 
 
 def require_sound(request: AddRequest) -> None:
+    """Raise InvalidArgument if an entry fails its checksum."""
     for entry in request.entries:
         if not entry.sound(request.ledger):
             raise InvalidArgument(f"entry {entry.entry} of ledger {request.ledger} fails its checksum")

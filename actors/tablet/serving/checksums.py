@@ -1,71 +1,113 @@
-"""Digests of a replica at one log index, so that replicas can be compared under full load.
+"""Digests of replicas at one log index, so that replicas can be compared under full load.
 
 The leader appends a checkpoint entry to the log. Every replica that applies this entry pins a snapshot and digests it
 beside the event loop. A comparison then requests the digest at that index from each replica.
+
+    wide       one call begins the checkpoints of many tablets, and one call waits for many digests
+    bounded    a call begins no more than BEGIN_BYTES of rows, whose snapshots wait for their turn; DIGESTS_MAX digests of a
+               server are made at the same time
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ebla.actors import errors
-from ebla.actors.messages import ChecksumQuery, ChecksumReply
+from ebla.actors.messages import ChecksumQuery, ChecksumReply, ChecksumStart, ChecksumStarted, Digest
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.serving.scans import digest
 from ebla.actors.world import World, settle
-from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, StorageError
+from ebla.storage.errors import Corruption, DiskFailed, EblaError, InvalidArgument, StorageError
 from ebla.storage.tablets.tablet_store import TabletSnapshot
 
-KEPT_MAX = 64  # digests per server; the oldest are dropped
+KEPT_MAX = 400  # digests of a server; the oldest are dropped
+DIGESTS_MAX = 2  # made at the same time: each reads a whole tablet
+BEGIN_BYTES = 64_000_000  # of the rows of the tablets that one call begins; a larger tablet is begun alone
 
 
 class Checksums:
     def __init__(self, world: World) -> None:
         self.world = world
-        self._digests: dict[tuple[str, int], asyncio.Future[ChecksumReply]] = {}
+        self._digests: dict[tuple[str, int], asyncio.Future[Digest]] = {}
+        self._turns = asyncio.Semaphore(DIGESTS_MAX)
+
+    def begin(
+        self, request: ChecksumStart, checkpoint: Callable[[str], tuple[int, Replica]]
+    ) -> ChecksumStarted:
+        """Begin the checkpoints of the first tablets, those with BEGIN_BYTES of rows together. `checkpoint` appends the entry of
+        one tablet."""
+        indexes: list[int | None] = []
+        failed: list[errors.Triple | None] = []
+        size = 0
+        for tablet in request.tablets:
+            if size >= BEGIN_BYTES:
+                break
+            try:
+                index, replica = checkpoint(tablet)
+            except EblaError as error:
+                indexes.append(None)
+                failed.append(errors.to_triple(error))
+            else:
+                indexes.append(index)
+                failed.append(None)
+                size += replica.size_bytes
+        return ChecksumStarted(tuple(indexes), tuple(failed))
 
     def applied(self, replica: Replica, snapshot: TabletSnapshot) -> None:
         """Begin the digest of a checkpoint that was just applied; `snapshot` is its state."""
         index = snapshot.position.index
         while len(self._digests) >= KEPT_MAX:
             oldest = next(iter(self._digests))
-            future = self._digests.pop(oldest)
-            future.cancel()
+            settle(self._digests.pop(oldest), _dropped(oldest[1]))
         future = self._digests[replica.tablet, index] = asyncio.get_running_loop().create_future()
         self.world.spawn(self._digest(replica, index, snapshot, future), f"digest of {replica.tablet}")
 
-    async def answer(self, replica: Replica, query: ChecksumQuery) -> ChecksumReply:
-        """Wait for the digest at the checkpoint `index`. After the timeout raise Unavailable if the replica has not applied
-        it, AlreadyInProgress if the digest is not ready."""
+    async def answer(self, query: ChecksumQuery, replica_of: Callable[[str], Replica]) -> ChecksumReply:
+        """Wait for all digests, or until the timeout, and answer with those that are ready."""
+        until = self.world.now() + query.timeout_s
+        digests: list[Digest | None] = []
+        failed: list[errors.Triple | None] = []
+        for tablet, index in query.checkpoints:
+            try:
+                digests.append(await self._wait(replica_of(tablet), index, until))
+                failed.append(None)
+            except EblaError as error:
+                digests.append(None)
+                failed.append(errors.to_triple(error))
+        return ChecksumReply(tuple(digests), tuple(failed))
+
+    async def _wait(self, replica: Replica, index: int, until: float) -> Digest:
+        """The digest at this checkpoint. After `until` raise Unavailable if the replica has not applied it, AlreadyInProgress if
+        the digest is not ready."""
         try:
-            async with self.world.clock.timeout(query.timeout_s):
-                waiting = replica.applied(query.index)
+            async with self.world.clock.timeout(max(0.0, until - self.world.now())):
+                waiting = replica.applied(index)
                 if waiting is not None:
                     await waiting
                 replica.require_running()
-                future = self._digests.get((query.tablet, query.index))
+                future = self._digests.get((replica.tablet, index))
                 if future is None:
-                    raise InvalidArgument(
-                        f"there is no checkpoint at index {query.index}, or its digest was dropped; make a new one"
-                    )
+                    raise _dropped(index)
                 return await asyncio.shield(future)
         except TimeoutError:
             applied = replica.store.applied.index
-            if applied >= query.index:
+            if applied >= index:
                 raise errors.AlreadyInProgress(
-                    f"the rows of tablet {query.tablet} are still being read here; try again",
-                    tablet=query.tablet,
+                    f"the rows of tablet {replica.tablet} are still being read here; try again",
+                    tablet=replica.tablet,
                 ) from None
             raise errors.Unavailable(
-                f"tablet {query.tablet} has applied {applied} here, not yet {query.index}"
+                f"tablet {replica.tablet} has applied {applied} here, not yet {index}"
             ) from None
 
     async def _digest(
-        self, replica: Replica, index: int, snapshot: TabletSnapshot, future: asyncio.Future[ChecksumReply]
+        self, replica: Replica, index: int, snapshot: TabletSnapshot, future: asyncio.Future[Digest]
     ) -> None:
         environment = replica.store.environment
         try:
-            rows, value = await environment.run(digest, snapshot, future.cancelled)
+            async with self._turns:
+                rows, value = await environment.run(digest, snapshot, future.done)
         except Corruption as error:
             replica.fail(error)
             settle(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
@@ -75,6 +117,12 @@ class Checksums:
             # The snapshot expired, or the tablet was deleted meanwhile; or a row is too large with columns that were added.
             settle(future, error)  # no caller may ever request it
         else:
-            settle(future, ChecksumReply(replica.tablet, index, rows, value))
+            settle(future, Digest(replica.tablet, index, rows, value))
         finally:
             snapshot.close()
+
+
+def _dropped(index: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"there is no checkpoint at index {index}, or its digest was dropped; make a new one"
+    )

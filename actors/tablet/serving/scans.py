@@ -270,12 +270,12 @@ def _to_ipc(batches: list[pa.RecordBatch], codec: RowCodec, columns: tuple[str, 
     return bytes(sink.getvalue())
 
 
-def digest(snapshot: TabletSnapshot, cancelled: Callable[[], bool]) -> tuple[int, str]:
+def digest(snapshot: TabletSnapshot, ended: Callable[[], bool]) -> tuple[int, str]:
     """Row count and xxh3-128 of all rows in key order: equal on replicas with equal rows."""
     state = xxhash.xxh3_128()
     rows = 0
     start: bytes | None = b""
-    while start is not None and not cancelled():
+    while start is not None and not ended():
         joined, start = snapshot.packed(start, DIGEST_ROWS, READ_BYTES)
         rows += len(joined)
         state.update(b"".join(joined))

@@ -25,6 +25,7 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.deadlines import timeout
+from ebla.actors.errors import outcomes
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.server import TabletServer
@@ -200,11 +201,17 @@ class Survey:
                     self._note(name, again)
 
     async def _digest(self, tablet: str) -> tuple[int, str]:
-        started = await self.machine.ask(SERVER, "checksum_start", m.ChecksumStart(tablet), m.ChecksumStarted)
-        reply = await self.machine.ask(
-            SERVER, "checksum", m.ChecksumQuery(tablet, started.index), m.ChecksumReply
-        )
-        return reply.rows, reply.digest
+        request = m.ChecksumStart((tablet,))
+        started = await self.machine.ask(SERVER, "checksum_start", request, m.ChecksumStarted)
+        (index,) = outcomes(started.indexes, started.errors)
+        if isinstance(index, EblaError):
+            raise index
+        query = m.ChecksumQuery(((tablet, index),))
+        reply = await self.machine.ask(SERVER, "checksum", query, m.ChecksumReply)
+        (digest,) = outcomes(reply.digests, reply.errors)
+        if isinstance(digest, EblaError):
+            raise digest
+        return digest.rows, digest.digest
 
     async def _later(self, tablet: str) -> None:
         if tablet in self.facts.groups:
