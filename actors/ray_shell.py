@@ -93,6 +93,10 @@ End = Callable[[Exit], None]
 MakeWorld = Callable[[Disk, "Tasks", Callable[[BaseException], None]], World]
 Export = Callable[[Iterable[Figure]], None]
 
+# uvloop counts from a whole millisecond, and for a whole number of them, so its timers end up to 1.5 ms early. Loops that wait for a
+# moment would wait again, some of them many times.
+ROUNDING_S = 0.0015
+
 # Reported by the shell, which runs even if the role could not start.
 SHELL: Sheet[bool] = Sheet((), gauge("role_running", "0/1", "the role serves", bool))
 
@@ -114,7 +118,7 @@ class MachineClock:
         return time.time_ns() // 1000
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds + ROUNDING_S if seconds > 0 else 0.0)
 
     def timeout(self, seconds: float) -> Timeout:
         return timeout(seconds)

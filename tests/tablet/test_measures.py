@@ -6,7 +6,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.tablet import measures
-from ebla.actors.tablet.engine.space import MEASURE_S, USED_S
+from ebla.actors.tablet.engine.space import MEASURE_S_MAX, USED_S
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption, DiskFull
 from tests.figures import figures_of, kinds, listed
@@ -106,7 +106,7 @@ async def test_entries_in_private_logs_are_counted_there_and_not_in_the_shared_l
     await group.restart(away)
     await group.settle()
     await group.flush(leader)
-    await group.sleep(USED_S + 2 * MEASURE_S)
+    await group.sleep(USED_S + 2 * MEASURE_S_MAX)
     after = figures_of(group.server(leader))
     assert after["tablet_log_bytes"] < held["tablet_log_bytes"]
     assert after["tablet_disk_bytes"] > 0

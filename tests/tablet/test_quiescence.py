@@ -56,7 +56,7 @@ async def test_a_server_that_does_not_answer_gets_the_next_message_sooner(group:
     network.cut(address(leader), address(other))
     await group.sleep(LEASE_S)
     assert sent.count(group.uuid(third)) == 2
-    assert 3 <= sent.count(group.uuid(other)) <= 4
+    assert 4 <= sent.count(group.uuid(other)) <= 1 / AGAIN_SHARE
 
 
 @simulated(**QUIESCES)
@@ -82,7 +82,9 @@ async def test_a_lease_outlasts_the_loss_of_two_messages(group: Group) -> None:
 
 
 @simulated(**QUIESCES)
-async def test_an_outage_of_half_a_lease_before_a_message_moves_no_quiet_leader(group: Group) -> None:
+async def test_an_outage_of_three_quarters_of_a_lease_before_a_message_moves_no_quiet_leader(
+    group: Group,
+) -> None:
     tablets = [TABLET, *await group.create_many(8)]
     for tablet in tablets:
         await until_quiescent(group, tablet=tablet)
@@ -95,7 +97,7 @@ async def test_an_outage_of_half_a_lease_before_a_message_moves_no_quiet_leader(
         "the next message is due",
     )
     group.isolate(leaders[0])
-    await group.sleep(0.5 * LEASE_S)
+    await group.sleep(0.75 * LEASE_S)
     group.heal()
     await group.sleep(10.0)
     assert [await group.leader(tablet) for tablet in tablets] == leaders
@@ -208,7 +210,7 @@ async def test_a_restarted_follower_is_awake_until_its_leader_has_reached_it(gro
     leader, follower, _ = await group.roles()
     group.crash(follower)
     await group.restart(follower)
-    await until(group, lambda: not quiescent(group, leader), "the leader wakes", 1.0)
+    await until(group, lambda: group.points.reached["tablet.liveness.restarted"] > 0, "the leader wakes", 1.0)
     await until_quiescent(group)
     assert await group.leader() == leader
 

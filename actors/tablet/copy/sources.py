@@ -40,7 +40,7 @@ from ebla.actors.tablet.copy.log_retention import (
     outgrown,
 )
 from ebla.actors.tablet.engine.replica import Replica
-from ebla.actors.tablet.engine.waits import within
+from ebla.actors.tablet.engine.waits import Bell, within
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World, new_id
 from ebla.storage.environment import Item, Stream
@@ -76,6 +76,7 @@ class CopySources:
         self.bandwidth = Bandwidth(self.world.clock, self.options.copy_bytes_per_s)
         self.sent_bytes = 0
         self._beginning: dict[tuple[str, str], None] = {}  # tablet, requestor
+        self._begun_one = Bell()
 
     def start(self) -> None:
         self.world.spawn(self._expire(), "copy sessions")
@@ -166,6 +167,7 @@ class CopySources:
             index=flushed.index,
         )
         self.retention.sources[source.id] = source
+        self._begun_one.ring()
         return m.CopyBegun(
             session=source.id,
             idle_s=self.options.copy_idle_s,
@@ -325,6 +327,8 @@ class CopySources:
 
     async def _expire(self) -> None:
         while True:
+            if not self.retention.sources and not len(self.retention):
+                await self._begun_one.wait()
             await self.world.clock.sleep(EXPIRY_CHECK_S)
             now = self.world.now()
             for source in list(self.retention.sources.values()):

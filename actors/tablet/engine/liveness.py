@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from math import ceil
 from zlib import crc32
 
 from ebla.actors.errors import NotRunning, WrongServer
@@ -25,13 +26,15 @@ from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import NOT_RUNNING
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S, Step
-from ebla.actors.tablet.engine.others import Other
+from ebla.actors.tablet.engine.others import AGAIN_SHARE, INTERVAL_SHARE, Other
 from ebla.actors.tablet.engine.quiescence import AWAKE, Answered, Contacts, Stance
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
-IN_FLIGHT_MAX = 4  # liveness messages to one server
+# Of a lease, between two looks at the other servers. The first one after a message comes when it should have an answer, and the second
+# when the next message is due.
+LOOK_SHARE = INTERVAL_SHARE - AGAIN_SHARE
 # Of an election timeout: a loop that sleeps longer was paused, and could not take answers.
 PAUSED_SHARE = 0.75
 AT_ONCE_MAX = 64  # groups that wake at once because a server is silent, or has answered again
@@ -54,8 +57,8 @@ class Liveness:
         serving: Callable[[], bool],
         loading: Callable[[], bool],
     ) -> None:
-        """`heartbeat_s`: between two looks at the other servers. `refused_s`: between two times at which groups that are quiescent
-        without a starting server learn that it starts."""
+        """`heartbeat_s`: between the messages of a leader that is not quiescent. `refused_s`: between two times at which groups that
+        are quiescent without a starting server learn that it starts."""
         self.world = world
         self.identity = identity
         self.heartbeat_s = heartbeat_s
@@ -72,6 +75,9 @@ class Liveness:
         # Followers that woke because a server is silent, which one, and when: each until it has another leader, for an election
         # timeout at most.
         self._roused: dict[Replica, tuple[str, float]] = {}
+        # Messages to one server. Those that are lost hold their places until they time out, long after the others have lost patience:
+        # before that, there must be room for the next one.
+        self.in_flight_max = 2 + ceil(silent_s / (AGAIN_SHARE * lease_s))
 
     def start(self, step: Step, stuck: Callable[[float], bool], elections: Callable[[], int]) -> None:
         """`step`: feeds an event to a replica, see Rounds.step. `stuck`: whether this server's rounds hang, so that its leaders
@@ -224,7 +230,10 @@ class Liveness:
         finally:
             now_known = self._others[other.uuid]
             now_known.in_flight -= 1
-            assert 0 <= now_known.in_flight < IN_FLIGHT_MAX, ("each message has a place", now_known.in_flight)
+            assert 0 <= now_known.in_flight < self.in_flight_max, (
+                "each message has a place",
+                now_known.in_flight,
+            )
 
     async def _refused(self, other: Other, error: EblaError, now: float) -> None:
         """Leaders here must know: how long they wait for their peers there depends on the reason. Those that were quiescent without
@@ -287,8 +296,9 @@ class Liveness:
                 self.contacts.paused_until = now
             self._pardon(now - began - pause_s, now)
             self.contacts.watched_at = now
+            goes = any(now >= self._next_at(other) for other in self._others.values() if other.wanted(now))
             for uuid in list(self._others):
-                self._watch(self._other(uuid), self.world.now())
+                self._watch(self._other(uuid), self.world.now(), goes)
 
     def _pardon(self, late_s: float, now: float) -> None:
         """Do not take our own delay for the silence of others: their messages may wait for us. Otherwise a server with thousands of
@@ -300,7 +310,7 @@ class Liveness:
 
     def _due(self, now: float) -> float:
         """The time of the next message, or of the end of patience with a server."""
-        due = now + self.heartbeat_s
+        due = now + LOOK_SHARE * self.lease_s
         for other in self._others.values():
             if other.wanted(now):
                 due = min(due, self._next_at(other))
@@ -311,9 +321,12 @@ class Liveness:
     def _next_at(self, other: Other) -> float:
         return other.next_at(self._answered.get(other.uuid), self.lease_s)
 
-    def _watch(self, other: Other, now: float) -> None:
-        due = other.wanted(now) and now >= self._next_at(other)
-        if due and other.in_flight < IN_FLIGHT_MAX and not self.stuck(now):
+    def _watch(self, other: Other, now: float, goes: bool) -> None:
+        """`goes`: a message goes to some server now."""
+        due = (
+            goes and other.wanted(now) and now >= other.early_at(self._answered.get(other.uuid), self.lease_s)
+        )
+        if due and other.in_flight < self.in_flight_max and not self.stuck(now):
             other.sent_at = now
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")

@@ -9,8 +9,8 @@ from ebla.actors.tablet.engine.quiescence import Answered
 from ebla.actors.tablet.engine.replica import Replica
 
 # Of a lease, between two messages: if two are lost one after the other, the third comes before the lease of the last answer is over.
-# IN_FLIGHT_MAX bounds them: those that are lost hold their places until they time out, so more of them would end in silence sooner.
-INTERVAL_SHARE, AGAIN_SHARE = 0.45, 0.25
+INTERVAL_SHARE, AGAIN_SHARE = 0.5, 0.2
+EARLY_SHARE = 0.1  # of a lease: a message goes earlier by that if one goes to another server, and both go together from then on
 GIVE_UP_S = 60.0  # a server that has been silent for so long gets no changes, until groups rely on it again
 
 
@@ -61,8 +61,14 @@ class Other:
         return bool(self.led or self.absent or (self.leader_changes.numbers and now - self.since < GIVE_UP_S))
 
     def next_at(self, answered: Answered | None, lease_s: float) -> float:
-        """The time of the next message, if one is wanted. Groups that return to the server, and changes that it does not know, wait
-        for messages. `answered`: its last answer."""
+        """The time of the next message, if one is wanted. `answered`: its last answer."""
+        return self.sent_at + lease_s * (INTERVAL_SHARE if self._is_calm(answered) else AGAIN_SHARE)
+
+    def early_at(self, answered: Answered | None, lease_s: float) -> float:
+        """The time from which the next message may go together with one to another server."""
+        return self.next_at(answered, lease_s) - (EARLY_SHARE * lease_s if self._is_calm(answered) else 0.0)
+
+    def _is_calm(self, answered: Answered | None) -> bool:
+        """Whether nothing waits for the next message: an answer, groups that return to the server, changes that it does not know."""
         has_answered = answered is not None and answered.sent_at >= self.sent_at
-        is_calm = has_answered and not self.absent and not self.leader_changes.numbers
-        return self.sent_at + lease_s * (INTERVAL_SHARE if is_calm else AGAIN_SHARE)
+        return has_answered and not self.absent and not self.leader_changes.numbers

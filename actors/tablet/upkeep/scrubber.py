@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.engine.waits import Bell
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
@@ -35,6 +36,7 @@ class Scrubber:
         self.walks = 0  # completed ones
         self._due: dict[str, dict[Replica, None]] = {}  # by disk: those that wait for a walk, or are walked
         self._walking: dict[str, None] = {}  # disks
+        self._wanted = Bell()
 
     def start(self) -> None:
         self.world.spawn(self._run(), "scrubber")
@@ -51,6 +53,7 @@ class Scrubber:
         replica.scrub_at = NEVER
         place = self.world.disk.place_of(replica.store.environment.path)
         self._due.setdefault(place, {})[replica] = None
+        self._wanted.ring()
 
     def due_count(self) -> int:
         """Replicas that wait to be walked."""
@@ -58,6 +61,7 @@ class Scrubber:
 
     async def _run(self) -> None:
         while True:
+            await self._wanted.wait()
             await self.world.clock.sleep(CHECK_S)
             for place, due in self._due.items():
                 if due and place not in self._walking:
@@ -72,6 +76,7 @@ class Scrubber:
                 replica.scrub_at = self.world.now() + (self.options.scrub_s if whole else RETRY_S)
             del self._due[place][replica]
         del self._walking[place]
+        self._wanted.ring()
 
     async def _scrub(self, replica: Replica) -> bool:
         """Walk a replica. Return whether the walk was completed."""
