@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -23,6 +25,7 @@ from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER
 from ebla.chaos.faults import RealFaults
 from ebla.deployment import make_client, namespace_of
 from ebla.health.digests import digests
+from ebla.placement.local.cluster import LocalCluster
 
 HOSTS = 3
 AT_ONCE = 200  # tablets of one table
@@ -38,7 +41,8 @@ IDLE = (0, 200, 1_000, LIMIT - NARROW)  # replicas of each server beside those o
 WARM, SAMPLES = 40, 300  # of upserts
 ELECTABLE = (LEADER, FOLLOWER, CANDIDATE)
 BY_KEY = pa.schema([pa.field("k", pa.int64(), False), pa.field("v", pa.binary())])  # tablet k has the row k
-WRITERS, CALM_S, DEAD_S, POLL_S = 8, 3.0, 180.0, 0.5
+WRITERS, CALM_S, DEAD_S, POLL_S = 8, 3.0, 300.0, 0.5
+LOST_OF, PATIENCE_S = 1_000, 5.0  # tablets of four hosts, one of which is lost; `follower_failed_s`
 
 
 def figures() -> Iterator[Figure]:
@@ -46,6 +50,7 @@ def figures() -> Iterator[Figure]:
         narrow = _table(db, "narrow", NARROW)
         yield from _idle(db, narrow)
         yield from _death(db)
+    yield from _loss()
     with ebla.local(hosts=HOSTS) as db:
         yield from _wide(db)
     with ebla.local(hosts=HOSTS) as db:
@@ -108,6 +113,38 @@ def _death(db: Any) -> Iterator[Figure]:
         ("its first replica runs", "all run"), running, (5.0, 30.0), strict=True
     ):
         yield Figure(f"{name}, until {what}", taken_s, "s", target=target_s, better="lower")
+
+
+def _loss() -> Iterator[Figure]:
+    """SIGKILL of a host that does not return: its replicas are made anew on the three others."""
+    settings = {"tablet_server": {"follower_failed_s": PATIENCE_S}}
+    with (
+        tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,
+        ebla.local(hosts=HOSTS + 1, data_dir=directory, masters=1, journals=1, settings=settings) as db,
+    ):
+        _create(db, range(LOST_OF), replicas=3)
+        time.sleep(SETTLE_S)
+        lost = f"tablet-server/host-{HOSTS + 1}"
+        held = sum(lost in addresses for addresses in _places(db))
+        RealFaults(cluster=LocalCluster.attach(Path(directory) / "cluster")).kill_node(HOSTS + 1)
+        began = time.perf_counter()
+        while left := sum(lost in found or len(found) < 3 for found in _places(db)):
+            if time.perf_counter() - began > DEAD_S:
+                raise RuntimeError(f"{left} of {held} tablets lack a replica after {DEAD_S:.0f} s")
+            time.sleep(POLL_S)
+        taken_s = time.perf_counter() - began
+    name = f"one of {HOSTS + 1} hosts is lost for good, until all {held} replicas that it had run elsewhere"
+    yield Figure(name, taken_s, "s", better="lower", note=f"with follower_failed_s of {PATIENCE_S:g} s")
+
+
+def _places(db: Any) -> list[list[str]]:
+    """The servers with voters of each tablet."""
+    infos = [db.table(each.name).info() for each in db.tables()]
+    return [
+        [replica.address for replica in tablet.replicas if replica.role != "learner"]
+        for info in infos
+        for tablet in info.tablets
+    ]
 
 
 class Struck(NamedTuple):

@@ -45,7 +45,7 @@ def flushed_without_schema(self: TabletStore, alteration: bytes) -> None:
     """A flush stores rows without the alteration under which they were written."""
 
 
-@defect("takeovers", 40, Tables, "end_reserves", seed=23)
+@defect("takeovers", 40, Tables, "end_reserves", seed=6)
 async def reserve_by_the_wall(self: Tables) -> None:
     """A wall clock deletes a dropped table for good."""
 

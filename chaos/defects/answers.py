@@ -88,7 +88,7 @@ def log_time_of_each_term() -> list[Swap]:
     return [(LogTime, "next_us", next_us), (replica, "make_entry", make_entry)]
 
 
-@defect("refusals", 40, Results, "record", seed=1)
+@defect("refusals", 40, Results, "record", seed=11)
 def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
     """A refusal is not stored as an answer, so that a late copy of the request is applied."""
     *_, answer = request
@@ -96,7 +96,7 @@ def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
         original(self, *request)
 
 
-@defect("refusals", 200, Router, "_fail", seed=34, faults=LATE_COPIES)
+@defect("refusals", 200, Router, "_fail", seed=15, faults=LATE_COPIES)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
     """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""

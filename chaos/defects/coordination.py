@@ -81,7 +81,7 @@ def turn_without_checking() -> list[Swap]:
     return [(locks, "_before", before)]
 
 
-@defect("crowds", 60, Namespace, "_nodes_changed", seed=4)
+@defect("crowds", 60, Namespace, "_nodes_changed", seed=0)
 def open_change_forgotten(original: Any, self: Namespace, edit: NodesChanged) -> None:
     """The answer to the lowest of a session's open changes is dropped: its retry is carried out again."""
     original(self, edit)

@@ -32,7 +32,7 @@ def ends_on_a_full_disk() -> list[Swap]:
 
 
 # The writes of a start are not postponed.
-@defect("full-disks", 40, seed=1)
+@defect("full-disks", 40, seed=22)
 def start_needs_space() -> list[Swap]:
     """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
     there."""
@@ -72,7 +72,7 @@ async def stopped_server_leads_on(self: TabletServer) -> None:
 
 
 # The schema is not checked again after the committed entries are applied.
-@defect("alters", 100, seed=12)
+@defect("alters", 100, seed=37)
 def checked_before_the_wait() -> list[Swap]:
     """A read checks the schema before it waits for committed entries, of which one may be an alteration."""
     original_read, original_scan = admission.read, TabletServer.scan

@@ -25,7 +25,7 @@ def fence_skipped(view: object, epoch: object) -> None:
     """A journal node accepts the edits of a superseded writer."""
 
 
-@defect("masters", 20, rules, "is_new", seed=0, faults=LATE_PROMISES)
+@defect("masters", 20, rules, "is_new", seed=3, faults=LATE_PROMISES)
 def equal_epoch_promised(state: Any, epoch: int) -> bool:
     """A journal node promises an epoch that it has promised before."""
     return bool(epoch >= state.promised)

@@ -53,7 +53,7 @@ def copy_takes_the_term(self: Raft, own: HardState, source: str, term: int, *, k
     return HardState(term) if knows_end else HardState(term, source)
 
 
-@defect("mending", 100, TombstoneVoter, "_judge", seed=24)
+@defect("mending", 100, TombstoneVoter, "_judge", seed=38)
 def tombstone_forgets_its_end(self: TombstoneVoter, now: float, request: VoteRequest) -> str:
     """A tombstone, or a replica that is being copied, votes as if its log had been empty."""
     alive = now < self._withheld_until
@@ -66,7 +66,7 @@ async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None
     self.voter.saved(self.voter.hard_state)
 
 
-@defect("mending", 40, deletion.Deletion, "entomb", seed=0)
+@defect("mending", 40, deletion.Deletion, "entomb", seed=8)
 async def tombstone_without_votes(
     original: Any, self: Deletion, tablet: str, reason: str, unsafe: int = 0
 ) -> Any:
@@ -87,7 +87,7 @@ async def ready_before_durable(
     return tombstone
 
 
-@defect("mending", 200, bootstrap, "gather", seed=4)
+@defect("mending", 200, bootstrap, "gather", seed=32)
 def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
     """A start takes a former replica's entries in the shared log for the copy's."""
     for found in shared:
@@ -96,7 +96,7 @@ def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) ->
             tail.add(found.index, found.seq, found.record, found.damage)
 
 
-@defect("mending", 200, seed=39)
+@defect("mending", 200, seed=4)
 def copy_without_its_log() -> list[Swap]:
     """A copy ends where the source's rows end, so acknowledged entries are missing."""
     begun = CopySources._begun
@@ -139,7 +139,7 @@ def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered:
     return poll
 
 
-@defect("members", 60, RaftCore, "_promote", seed=16)
+@defect("members", 60, RaftCore, "_promote", seed=24)
 def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
     """A leader promotes a pre-voter while another change of members is not committed."""
     lead, member = self._lead, self.configuration.peer(peer)
@@ -151,23 +151,23 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=39)
+@defect("members", 60, Progress, "caught_up", seed=30)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
 
 
-@defect("mending", 60, LogRetention, "anchor", seed=8)
+@defect("mending", 60, LogRetention, "anchor", seed=17)
 def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 
-@defect("members", 40, members, "require_unmoved", seed=22)
+@defect("members", 40, members, "require_unmoved", seed=9)
 def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe: object) -> None:
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=25)
+@defect("members", 80, seed=36)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 
@@ -184,7 +184,7 @@ def newcomer_evicted() -> list[Swap]:
     ]
 
 
-@defect("mending", 200, seed=95)
+@defect("mending", 200, seed=60)
 def copy_from_anybody() -> list[Swap]:
     """A copy is made from any replica, also from one that does not lead."""
     return [

@@ -102,7 +102,7 @@ def lease_equals_the_grace(original: Any, self: Lease, limits: DetectorLimits) -
     original(self, replace(limits, lease_s=limits.grace_s))
 
 
-@defect("pacifica-leases", 40, Lease, "acknowledged", seed=0, faults=LATE_ANSWERS)
+@defect("pacifica-leases", 40, Lease, "acknowledged", seed=1, faults=LATE_ANSWERS)
 def server_lease_from_answer(original: Any, self: Lease, now: float, number: int, sent_at: float) -> None:
     """A server's lease counts from the answer to its beacon, not from the sending."""
     original(self, now, number, now)
@@ -136,7 +136,7 @@ def stale_primary_serves() -> list[Swap]:
     return [(PacificaCore, "tick", tick_with_a_lease), (Lease, "holds", holds_any)]
 
 
-@defect("pacifica-restarts", 60, Detector, "beacon", seed=4)
+@defect("pacifica-restarts", 60, Detector, "beacon", seed=1)
 def beacon_acknowledged_too_early(
     original: Any, self: Detector, now: float, shown: ServerInstance, lease: int
 ) -> str:
@@ -163,7 +163,7 @@ def incarnation_not_recorded(original: Any, self: Appointer) -> list[Edit]:
     return [edit for edit in edits if edit.configurations]
 
 
-@defect("pacifica-leases", 60, seed=1, faults=LATE_BEACONS)
+@defect("pacifica-leases", 60, seed=0, faults=LATE_BEACONS)
 def earlier_incarnation_followed() -> list[Swap]:
     """A beacon of a former process, which arrives late, makes the present one look like the former."""
     meet = Detector._meet
@@ -270,7 +270,7 @@ def doubt_ended_too_early(
 # -- the core
 
 
-@defect("pacifica-elections", 60, seed=2)
+@defect("pacifica-elections", 60, seed=3)
 def secondary_acknowledges_before_sync() -> list[Swap]:
     """A secondary acknowledges entries before they are on disk."""
 
@@ -318,7 +318,7 @@ def request_does_not_count(self: PacificaCore, lead: Primary) -> list[str]:
     return list(dict.fromkeys([*(peer.uuid for peer in self.configuration.voters()), *lead.joining]))
 
 
-@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=0)
+@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=1)
 def learner_with_a_gap(self: PacificaCore, lead: Primary) -> None:
     """A learner becomes a voter before it holds everything."""
     if self.asked is not None or lead.transfer is not None:
@@ -338,7 +338,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=1, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=22, faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(
     self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
 ) -> None:

@@ -16,7 +16,7 @@ from ebla.actors.tablet.stream.progress import Progress
 from ebla.chaos.defects.defect import LATE_AND_UNHEARD, ONE_HOST_DOWN, defect
 
 
-@defect("quiet", 100, Liveness, "_take", seed=14, faults=LATE_AND_UNHEARD)
+@defect("quiet", 100, Liveness, "_take", seed=2, faults=LATE_AND_UNHEARD)
 def quiet_lease_from_the_answer(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -34,7 +34,7 @@ def answers_for_those_awake(
     original(self, other, replace(reply, woken=()), upto, sent_at)
 
 
-@defect("quiet", 100, Liveness, "receive", seed=12)
+@defect("quiet", 100, Liveness, "receive", seed=5)
 def changes_reported_once(original: Any, self: Liveness, request: LivenessRequest) -> LivenessReply:
     """A server reports once that a follower there is awake, whether the answer arrives or not."""
     reply: LivenessReply = original(self, request)
@@ -43,10 +43,10 @@ def changes_reported_once(original: Any, self: Liveness, request: LivenessReques
 
 
 @defect("quiet", 100, Liveness, "_watch", seed=0, faults=ONE_HOST_DOWN)
-def quiet_follower_never_wakes(original: Any, self: Liveness, other: Other, now: float) -> None:
+def quiet_follower_never_wakes(original: Any, self: Liveness, other: Other, *arguments: Any) -> None:
     """A quiescent follower does not notice that its leader's server is silent."""
     followed, other.followed = other.followed, {}
-    original(self, other, now)
+    original(self, other, *arguments)
     other.followed = followed
 
 
@@ -66,7 +66,7 @@ def restarted_follower_stays_quiet(original: Any, self: Liveness, uuid: str) -> 
     return found
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=9)
+@defect("quiet", 100, Progress, "quiesces", seed=13)
 def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """A late answer of an earlier quiescence lets a leader rely on a follower that is awake."""
     if self.holds_all(last_index):
@@ -74,7 +74,7 @@ def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendP
         self.quiescent_since = now
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=77)
+@defect("quiet", 100, Progress, "quiesces", seed=13)
 def first_answer_lost(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """Only the answer to the first message that asks for quiescence counts: once it is lost, the group is never quiescent."""
     if plan.number == self.asked_to_quiesce and self.holds_all(last_index):

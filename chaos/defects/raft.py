@@ -46,7 +46,7 @@ def follower_counts_twice(self: Leadership, own_durable: int) -> int:
     return int(majority_least([*sorted(held)[1:], best], self._majority))
 
 
-@defect("five", 400, RaftCore, "_advance_commit", seed=134)
+@defect("five", 400, RaftCore, "_advance_commit", seed=1)
 def older_term_by_counting(self: RaftCore) -> None:
     """An entry of an older term is committed by counting its copies."""
     if self._lead is not None:
@@ -70,7 +70,7 @@ def forget_the_vote(
     original(self, tablet, me, HardState(hard_state.term), *rest, **more)
 
 
-@defect("votes", 400, Replica, "hard_state_durable", seed=4)
+@defect("votes", 400, Replica, "hard_state_durable", seed=1)
 def vote_not_durable(self: Replica) -> None:
     """A vote is answered before it is on disk."""
 
@@ -125,7 +125,7 @@ def stale_durability(self: RaftCore, index: int, term: int, log_epoch: int | Non
         self._advance_commit()
 
 
-@defect("restarts", 100, ElectionTimer, "__init__", seed=38)
+@defect("restarts", 100, ElectionTimer, "__init__", seed=50)
 def vote_right_after_a_restart(
     original: Any, self: ElectionTimer, limits: Any, random: Any, now: float, **which: bool
 ) -> None:
@@ -174,7 +174,7 @@ def lease_from_answer(
     original(self, now, now, plan, answer)
 
 
-@defect("drift", 200, Leadership, "lease_until", seed=41)
+@defect("drift", 400, Leadership, "lease_until", seed=319)
 def lease_without_margin(self: Leadership, now: float) -> float:
     """A lease is trusted for as long as votes are withheld, as if all clocks had the same speed."""
     acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
@@ -187,7 +187,7 @@ def promises_ignored_for_ever(self: RaftState) -> bool:
     return self._ended_in >= 0
 
 
-@defect("handovers", 100, RaftCore, "_continue_transfer", seed=8)
+@defect("handovers", 100, RaftCore, "_continue_transfer", seed=59)
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead

@@ -19,7 +19,7 @@ from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.tablet_store import TabletStore
 
 
-@defect("scans", 300, seed=83)
+@defect("scans", 300, seed=1)
 def unpinned_scan() -> list[Swap]:
     """A scan also reads rows that are flushed during the scan."""
     original = RowTree.snapshot
@@ -102,7 +102,7 @@ def old_copy_accepted() -> list[Swap]:
     return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
 
 
-@defect("crowds", 60, TabletStore, "flush", seed=8)
+@defect("crowds", 60, TabletStore, "flush", seed=14)
 async def frozen_beside_a_flush(original: Any, self: TabletStore) -> Any:
     """A flush drops the rows that a scan froze during the flush."""
     flushed = await original(self)
