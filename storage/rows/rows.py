@@ -14,6 +14,7 @@ its default. Without a seed all rows count as ones of the newest layout.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import add
 from typing import Any, NamedTuple
 
@@ -74,6 +75,10 @@ class RowCodec:
         self._columns = [schema.column(name) for name in names]
         self.single = SingleRows(self._columns, self.keys, self.header)
         self.encode_key, self.encode_row = self.single.encode_key, self.single.encode_row
+
+    def arrow_of(self, names: Sequence[str]) -> pa.Schema:
+        """As of the schema, kept for the next batch."""
+        return _arrow_of(self, tuple(names))
 
     # -- batches in ------------------------------------------------------------------------------------------
 
@@ -199,7 +204,7 @@ class RowCodec:
                 arrays.append(self._column(block, name, null if null.any() else None, path))
         if not wanted:
             return _without_columns(len(joined))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow(wanted))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_of(wanted))
 
     def _decode_mixed(
         self, joined: list[bytes], layouts: Sequence[int], wanted: list[str], path: str | None
@@ -219,7 +224,7 @@ class RowCodec:
                 found.column(column.name) if column.name in held else convert.defaults(column, len(places))
                 for column in columns
             ]
-            parts.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow(wanted)))
+            parts.append(pa.RecordBatch.from_arrays(arrays, schema=self.arrow_of(wanted)))
             order += places
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
@@ -415,3 +420,8 @@ def _refuse_misfits(misfit: Array, joined: Sequence[bytes], path: str | None) ->
             f"row {row}{where} is not a row of this schema: it begins {joined[row][:64].hex()}",
             path=path,
         )
+
+
+@lru_cache(256)
+def _arrow_of(codec: RowCodec, names: tuple[str, ...]) -> pa.Schema:
+    return codec.schema.arrow(names)

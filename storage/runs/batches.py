@@ -153,15 +153,15 @@ class Batch(Columns):
             self._check_nulls(column)
 
     def _check_nulls(self, column: Column) -> None:
-        valid, offsets, _ = self.layout.columns[column.name]
-        if offsets is not None and self.places[valid]:
-            octets = np.frombuffer(self._part(valid, (self.rows + 7) // 8), np.uint8)
+        held = self.layout.columns[column.name]
+        if held.offsets is not None and self.places[held.valid]:
+            octets = np.frombuffer(self._part(held.valid, (self.rows + 7) // 8), np.uint8)
             null = np.unpackbits(octets, bitorder="little")[: self.rows] == 0
             if self._lengths(column.name)[null].any():
                 raise self.damaged(f"values of column {column.name!r} under nulls")
 
     def _lengths(self, name: str) -> Array:
         """Of the values of a variable-width column, as they are stored."""
-        _, offsets, _ = self.layout.columns[name]
+        offsets = self.layout.columns[name].offsets
         assert offsets is not None
         return np.diff(np.frombuffer(self._part(offsets, 4 * (self.rows + 1)), np.int32))

@@ -241,7 +241,7 @@ class Block(Columns):
         at = self.places[number]
         if not self.head.begin <= at <= len(self._data) - size:
             return None
-        return pa.py_buffer(bytes(self._data[at : at + size]))
+        return pa.py_buffer(np.frombuffer(self._data, np.uint8, size, at).copy())
 
     def statistics(self) -> dict[str, Span]:
         """Of each value column that the rows have. They are verified with the header, so its head may not be a kept one."""

@@ -22,7 +22,7 @@ from ebla.storage.rows import checksum, nested, ragged
 from ebla.storage.rows.fixed import Fixed, nulls
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.runs.parts import CLOSED, GONE, KEY_OFFSETS, KEYS, PAIR, Frame, Layout
+from ebla.storage.runs.parts import BITS, CLOSED, GONE, KEY_OFFSETS, KEYS, PAIR, Frame, Layout
 from ebla.storage.runs.pieces import Piece, lacking
 from ebla.storage.schema import Column
 
@@ -32,6 +32,12 @@ ALIGNED = 16
 @lru_cache(256)
 def layout_of(codec: RowCodec) -> Layout:
     return Layout(codec)
+
+
+@lru_cache(64)
+def _steps(rows: int, width: int) -> pa.Buffer:
+    """The offsets of keys of one size."""
+    return pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
 
 
 # -- writing
@@ -196,9 +202,8 @@ class Columns(ABC):
     def keys(self) -> pa.BinaryArray:
         width = self.width
         if width:
-            data = self._part(KEYS, self.rows * width)
-            places = np.arange(self.rows + 1, dtype=np.int32) * np.int32(width)
-            return ragged.from_offsets(places, data)
+            buffers = [None, _steps(self.rows, width), self._part(KEYS, self.rows * width)]
+            return pa.BinaryArray.from_buffers(pa.binary(), self.rows, buffers)
         offsets = self._part(KEY_OFFSETS, 4 * (self.rows + 1))
         buffers = [None, offsets, self._values(offsets, KEYS)]
         return pa.BinaryArray.from_buffers(pa.binary(), self.rows, buffers)
@@ -221,18 +226,18 @@ class Columns(ABC):
         return Piece(self.keys(), tuple(closed), columns, flags)
 
     def _column(self, name: str) -> pa.Array:
-        column = self.layout.codec.schema.column(name)
-        valid_at, offsets_at, values_at = self.layout.columns[name]
+        column, kind, valid_at, offsets_at, values_at = self.layout.columns[name]
         valid = self._part(valid_at, (self.rows + 7) // 8) if self.places[valid_at] else None
         if offsets_at is not None:
             offsets = self._part(offsets_at, 4 * (self.rows + 1))
             buffers = [offsets, self._values(offsets, values_at)]
             if not column.nested:
-                return pa.Array.from_buffers(column.arrow_type(), self.rows, [valid, *buffers])
+                return pa.Array.from_buffers(kind, self.rows, [valid, *buffers])
             texts = pa.Array.from_buffers(pa.binary(), self.rows, [None, *buffers])
             return self._nested(column, texts, valid)
-        size = (self.rows + 7) // 8 if column.type == "bool" else self.rows * Fixed(column).width
-        return pa.Array.from_buffers(column.arrow_type(), self.rows, [valid, self._part(values_at, size)])
+        part = self.layout.parts[values_at]
+        size = (self.rows + 7) // 8 if part is BITS else self.rows * part.width
+        return pa.Array.from_buffers(kind, self.rows, [valid, self._part(values_at, size)])
 
     def _nested(self, column: Column, texts: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
         null = None

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from ebla.storage.rows.checksum import crc
 from ebla.storage.rows.fixed import Fixed
 from ebla.storage.rows.rows import RowCodec
@@ -36,21 +38,34 @@ BITS, OFFSETS, VALUES = Part(Kind.bits), Part(Kind.offsets), Part(Kind.values)
 KEY_OFFSETS, KEYS, GONE, CLOSED = range(4)  # numbers of parts; CLOSED is the first of several
 
 
+class Held(NamedTuple):
+    """A value column, its type in Arrow, and its parts for validity, offsets and values. Without offsets the second is None."""
+
+    column: Column
+    type: pa.DataType
+    valid: int
+    offsets: int | None
+    values: int
+
+
 class Layout:
-    """The parts of blocks of rows as `codec` writes them. `columns`: for each value column its parts for validity, offsets and
-    values; without offsets the second is None. `ordered`: the same in the order of the columns, with whether values are bits."""
+    """The parts of blocks of rows as `codec` writes them. `columns`: the value columns by name. `ordered`: their parts in the order of
+    the columns, with whether values are bits."""
 
     def __init__(self, codec: RowCodec) -> None:
         self.codec = codec
         self.parts = [OFFSETS, VALUES, BITS, *[Part(Kind.fixed, 2)] * len(codec.keys.closed_names)]
         self.closed = range(CLOSED, len(self.parts))
-        self.columns: dict[str, tuple[int, int | None, int]] = {}
+        self.columns: dict[str, Held] = {}
         for column in codec.header.columns:
             begin = len(self.parts)
             self.parts += [BITS, *_parts(column)]
             offsets = begin + 1 if column.variable else None
-            self.columns[column.name] = begin, offsets, len(self.parts) - 1
-        self.ordered = [(*parts, self.parts[parts[2]] is BITS) for parts in self.columns.values()]
+            self.columns[column.name] = Held(column, column.arrow_type(), begin, offsets, len(self.parts) - 1)
+        self.ordered = [
+            (held.valid, held.offsets, held.values, self.parts[held.values] is BITS)
+            for held in self.columns.values()
+        ]
 
 
 def _parts(column: Column) -> list[Part]:

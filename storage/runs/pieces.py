@@ -69,21 +69,18 @@ class Piece:
     def rows(self, codec: RowCodec, names: Sequence[str]) -> pa.RecordBatch:
         """The columns `names` of rows that are all present, with key columns decoded from the keys."""
         assert self.gone is None
-        keyed = [name for name in names if name not in self.columns]
-        found: dict[str, pa.Array] = {}
-        if keyed and len(self):
-            found = self._keyed(codec, keyed)
-        arrays = [
-            self.columns[name]
-            if name in self.columns
-            else found.get(name, pa.array([], codec.schema.column(name).arrow_type()))
-            for name in names
-        ]
         if not names:
             return pa.RecordBatch.from_struct_array(
                 pa.StructArray.from_buffers(pa.struct([]), len(self), [None])
             )
-        return pa.RecordBatch.from_arrays(arrays, schema=codec.schema.arrow(names))
+        if not len(self):
+            return codec.decode([], None, names)
+        found = dict(self.columns)
+        keyed = [name for name in names if name not in found]
+        if keyed:
+            found |= self._keyed(codec, keyed)
+        arrays = [found[name] for name in names]
+        return pa.RecordBatch.from_arrays(arrays, schema=codec.arrow_of(names))
 
     def _keyed(self, codec: RowCodec, names: Sequence[str]) -> dict[str, pa.Array]:
         """The key columns `names`."""

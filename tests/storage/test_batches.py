@@ -140,7 +140,7 @@ def _body() -> bytearray:
 )
 def test_offsets_that_lead_beyond_the_data_are_refused(column: str, row: int, value: int) -> None:
     body = _body()
-    offsets = layout_of(CODEC).columns[column][1] if column else 0
+    offsets = layout_of(CODEC).columns[column].offsets if column else 0
     assert offsets is not None
     struct.pack_into("<i", body, _place(body, offsets) + 4 * row, value)
     _refused(body, "offsets that do not ascend from 0|a part outside of it|parts that overlap")
@@ -150,7 +150,7 @@ def test_offsets_that_lead_beyond_the_data_are_refused(column: str, row: int, va
 def test_values_under_nulls_are_refused(column: str) -> None:
     """Nested values under nulls are not decoded, and a single row is read where its offsets say."""
     body = _body()
-    offsets = layout_of(CODEC).columns[column][1]
+    offsets = layout_of(CODEC).columns[column].offsets
     assert offsets is not None
     at = _place(body, offsets)
     ends = list(struct.unpack_from("<21i", body, at))
@@ -166,8 +166,8 @@ def test_values_under_nulls_are_refused(column: str) -> None:
 def test_parts_that_overlap_are_refused() -> None:
     """Otherwise a small batch could need much memory."""
     body = _body()
-    values = layout_of(CODEC).columns["v"][2]
-    struct.pack_into("<I", body, HEADER.size + 4 * layout_of(CODEC).columns["l"][2], _place(body, values))
+    values = layout_of(CODEC).columns["v"].values
+    struct.pack_into("<I", body, HEADER.size + 4 * layout_of(CODEC).columns["l"].values, _place(body, values))
     _refused(body, "parts that overlap")
 
 
