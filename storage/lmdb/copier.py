@@ -1,17 +1,25 @@
-"""Both ends of a stream of an environment (stream.py), each in its own process, started by the path of this file, so
-that little more than LMDB is loaded.
+"""Both ends of a stream of an environment (stream.py), each in its own process.
+
+The processes are forks of one process for each owner, which is started by the path of this file, so that little more than LMDB is
+loaded. The start of a Python with it takes 0.1 s of a processor, longer than the copy of a small tablet, and a fork 1 ms. The first
+process ends with its owner: their socket ends.
 
 The stream consists of frames: a length, then a database's name and some of its items, in order. The last frame has no
 name and the count of items of each database. Items are half as large as the pages of a tablet whose rows arrived in no
 order, and a damaged page does not travel.
 
-An end that fails prints one line: the number of the operating system's error, or DAMAGE, and the reason.
+An end that fails prints one line: the number of the operating system's error, or DAMAGE, and the reason. One that succeeds writes
+DONE to its last file, which ends with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import select
+import signal
+import socket
 import sys
 from collections.abc import Iterator
 from itertools import chain, islice, repeat
@@ -35,6 +43,10 @@ SYNC_BYTES = 4 << 20  # written between two syncs, for which a sync of another p
 ROOM_BYTES = 1 << 26
 NICE = 10  # requests have priority
 DAMAGE = 0
+FILES = 4  # of a copier: its input, its output, its errors, and its end
+DONE = b"."
+NONE = -1  # instead of the number of a process
+REAP_S = 1.0
 
 Item = tuple[bytes, bytes]
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
@@ -213,20 +225,80 @@ def _room(environment: lmdb.Environment, items: list[Item]) -> None:
         environment.set_mapsize(2 * wanted)
 
 
-def main(encoded: str) -> None:
-    os.nice(NICE)
-    gc.disable()  # items make no reference cycles
+def carry_out(encoded: bytes) -> str:
+    """Do the work. Returns the reason why it failed, or ""."""
     try:
         work = msgspec.json.decode(encoded, type=Work)
         {"send": send, "receive": receive}[work.verb](work)
     except Broken as error:
-        sys.exit(f"{DAMAGE} {error}")
+        return f"{DAMAGE} {error}"
     except lmdb.Error as error:
         code = getattr(error, "code", 0) or 0  # negative, or absent, for errors of LMDB itself
-        sys.exit(f"{max(code, DAMAGE)} {error}")
+        return f"{max(code, DAMAGE)} {error}"
     except OSError as error:
-        sys.exit(f"{error.errno or DAMAGE} {error}")
+        return f"{error.errno or DAMAGE} {error}"
+    return ""
+
+
+def fork(control: socket.socket, encoded: bytes, files: list[int]) -> int:
+    """A process that does the work, and ends; 0 if there can be none."""
+    try:
+        pid = os.fork() if len(files) == FILES else NONE
+    except OSError:
+        pid = NONE
+    if pid:
+        for file in files:
+            os.close(file)
+        return max(pid, 0)
+    try:
+        control.close()
+        *standard, end = files
+        for place, file in enumerate(standard):
+            os.dup2(file, place)
+            os.close(file)
+        reason = carry_out(encoded)
+        os.write(*((2, f"{reason}\n".encode()) if reason else (end, DONE)))
+    except BaseException as error:  # a fork must not return to the loop
+        os.write(2, f"{DAMAGE} {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(0)
+
+
+def reap(running: dict[int, None]) -> None:
+    """Forget the forks that have ended; until then their numbers are theirs."""
+    for pid in list(running):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            del running[pid]
+
+
+def serve(control: socket.socket) -> None:
+    """Fork a process for each request with files, and kill the one that a request without files names. The answer is the number of
+    the process, or 0."""
+    running: dict[int, None] = {}
+    while True:
+        while running and not select.select([control], [], [], REAP_S)[0]:
+            reap(running)
+        head, files, _, _ = socket.recv_fds(control, LENGTH_BYTES, FILES)
+        if len(head) < LENGTH_BYTES:
+            return
+        body = control.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+        reap(running)
+        if files:
+            pid = fork(control, body, files)
+            if pid:
+                running[pid] = None
+        elif (pid := int(body)) in running:
+            os.kill(pid, signal.SIGKILL)
+        control.sendall(pid.to_bytes(LENGTH_BYTES, "big"))
+
+
+def main(control: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # owners end their copiers
+    os.nice(NICE)
+    gc.disable()  # items make no reference cycles
+    with contextlib.suppress(ConnectionError), socket.socket(fileno=control) as owner:
+        serve(owner)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(int(sys.argv[1]))

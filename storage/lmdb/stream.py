@@ -15,12 +15,14 @@ import contextlib
 import errno
 import fcntl
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import crc32c
 import lmdb
@@ -52,7 +54,7 @@ class LmdbStream:
         self._check = check
         self._forget = forget
         self._closed = False
-        self._copier: subprocess.Popen[bytes] | None = None
+        self._copier: Copier | None = None
         self._over = False
         self._thread = ThreadPoolExecutor(1, f"ebla-stream-{path}")
 
@@ -85,7 +87,7 @@ class LmdbStream:
 
     def _begin(self) -> None:
         try:
-            self._copier = start("send", self._directory, {}, subprocess.DEVNULL, subprocess.PIPE)
+            self._copier = start("send", self._directory, {})
         except OSError as error:
             raise StorageError(f"cannot start the copier of {self.path}: {error}", path=self.path) from error
         assert self._copier.stdout is not None
@@ -103,7 +105,7 @@ class LmdbStream:
         data = self._copier.stdout.read(size)
         self._require_open()
         self._over = len(data) < size
-        if self._over and self._copier.wait():
+        if self._over and not self._copier.wait():
             raise self._broken()
         return data
 
@@ -116,34 +118,126 @@ class LmdbStream:
     def _end(self) -> None:
         if self._copier is not None:
             self._copier.kill()
-            with self._copier:  # waits, and closes the pipes
-                pass
+            self._copier.close()
         self._forget(self)
 
 
-def start(
-    verb: str, directory: str, sealed: Mapping[str, int], stdin: int, stdout: int
-) -> subprocess.Popen[bytes]:
+class Copier:
+    """A process that walks or builds. `stdin`: of one that builds; `stdout`: of one that walks."""
+
+    def __init__(
+        self, pid: int, stdin: BinaryIO | None, stdout: BinaryIO | None, stderr: BinaryIO, end: BinaryIO
+    ) -> None:
+        self.pid, self.stdin, self.stdout, self.stderr = pid, stdin, stdout, stderr
+        self.done: bool | None = None  # whether it did its work; None while it runs
+        self._end = end
+
+    def wait(self) -> bool:
+        """Wait until the process has ended. Returns whether it did its work."""
+        if self.done is None:
+            self.done = self._end.read() == lmdb_copier.DONE
+        return self.done
+
+    def kill(self) -> None:
+        if self.done is None:
+            _origin.kill(self.pid)
+
+    def close(self) -> None:
+        """Close the pipes, and wait."""
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self.wait()
+        self._end.close()
+
+
+class Origin:
+    """The process that copiers are forks of: it is started with the first one, and ends with this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def fork(self, work: bytes, files: Sequence[int]) -> int:
+        """The number of a process that does the work. Raises OSError."""
+        with self._lock:
+            if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+                self._start()
+            return self._ask(work, files)
+
+    def kill(self, pid: int) -> None:
+        """Kill the process if it runs. If its origin has ended, it ends when its pipes do."""
+        with self._lock, contextlib.suppress(OSError):
+            self._ask(str(pid).encode(), [])
+
+    def _start(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            packages = dict.fromkeys(
+                str(Path(str(each.__file__)).parent.parent) for each in (lmdb, msgspec, crc32c)
+            )
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", lmdb_copier.__file__, str(theirs.fileno()), *packages],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=pages.environment(),
+            )
+        self._owner = os.getpid()
+
+    def _ask(self, body: bytes, files: Sequence[int]) -> int:
+        assert self._control is not None
+        head = len(body).to_bytes(lmdb_copier.LENGTH_BYTES, "big")
+        if files:
+            socket.send_fds(self._control, [head], list(files))
+        else:
+            self._control.sendall(head)
+        self._control.sendall(body)
+        answer = self._control.recv(lmdb_copier.LENGTH_BYTES, socket.MSG_WAITALL)
+        pid = int.from_bytes(answer, "big")
+        if not pid:
+            raise OSError(errno.EAGAIN, "no process can be made; see the limits of this user, then try again")
+        return pid
+
+
+_origin = Origin()
+
+
+def start(verb: str, directory: str, sealed: Mapping[str, int]) -> Copier:
+    """Raises OSError."""
     work = lmdb_copier.Work(verb, directory, DATABASES_MAX, dict(sealed), [RESIDUE, MARKED])
-    packages = dict.fromkeys(str(Path(str(each.__file__)).parent.parent) for each in (lmdb, msgspec, crc32c))
-    program = [sys.executable, "-I", "-S", lmdb_copier.__file__]
-    return subprocess.Popen(
-        [*program, msgspec.json.encode(work), *packages],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        env=pages.environment(),
-    )
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as failed:
+
+        def pipe(*, ours_reads: bool) -> tuple[BinaryIO, int]:
+            reads, writes = os.pipe()
+            mine, other = (reads, writes) if ours_reads else (writes, reads)
+            theirs.callback(os.close, other)
+            return failed.enter_context(os.fdopen(mine, "rb" if ours_reads else "wb")), other
+
+        nothing = os.open(os.devnull, os.O_RDWR)
+        theirs.callback(os.close, nothing)
+        data, other = pipe(ours_reads=verb == "send")
+        errors, their_errors = pipe(ours_reads=True)
+        end, their_end = pipe(ours_reads=True)
+        standard = (nothing, other) if verb == "send" else (other, nothing)
+        pid = _origin.fork(msgspec.json.encode(work), [*standard, their_errors, their_end])
+        failed.pop_all()
+    stdin, stdout = (None, data) if verb == "send" else (data, None)
+    return Copier(pid, stdin, stdout, errors, end)
 
 
-def last_error(copier: subprocess.Popen[bytes]) -> tuple[int, str]:
+def last_error(copier: Copier) -> tuple[int, str]:
     """The error number and text that an ended copier printed last."""
-    assert copier.stderr is not None
     lines = copier.stderr.read().decode(errors="replace").strip().splitlines()
     code, _, text = (lines[-1] if lines else "").partition(" ")
     if code.isdecimal():
         return int(code), text[:TEXT_MAX]
-    text = f"its copier ended with status {copier.wait()} {' '.join(lines)[-TEXT_MAX:]}"
+    text = f"its copier ended before its work {' '.join(lines)[-TEXT_MAX:]}"
     return lmdb_copier.DAMAGE, text.strip()
 
 
@@ -169,7 +263,7 @@ class LmdbReceiver:
         self._files = files
         self._owner = owner
         self._beside: Path | None = None
-        self._copier: subprocess.Popen[bytes] | None = None
+        self._copier: Copier | None = None
         self._over = False
         self._thread = ThreadPoolExecutor(1, f"ebla-receive-{path}")
 
@@ -217,9 +311,7 @@ class LmdbReceiver:
     def _begin(self) -> None:
         self._beside = self._files.begin(self.path)
         with self._files.disks.touching(self._beside):
-            self._copier = start(
-                "receive", str(self._beside), self._sealed, subprocess.PIPE, subprocess.DEVNULL
-            )
+            self._copier = start("receive", str(self._beside), self._sealed)
         _widen(self._copier.stdin)
 
     def _write(self, data: bytes) -> None:
@@ -233,7 +325,7 @@ class LmdbReceiver:
         assert self._beside is not None and self._copier is not None and self._copier.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its status says so
             self._copier.stdin.close()
-        if self._copier.wait():
+        if not self._copier.wait():
             raise self._failed()
         try:
             self._files.adopt(self.path, self._beside, databases)
@@ -253,8 +345,7 @@ class LmdbReceiver:
 
     def _clear(self) -> None:
         if self._copier is not None:
-            with contextlib.suppress(BrokenPipeError), self._copier:  # waits, and closes the pipes
-                pass
+            self._copier.close()
         if self._beside is not None and os.path.lexists(self._beside):
             with self._files.disks.touching(self._beside):
                 remove_tree(self._beside)

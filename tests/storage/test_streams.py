@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import io
 import os
 import re
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from ebla.storage.directories.instance import BESIDE
@@ -27,6 +31,7 @@ from ebla.storage.errors import (
     StorageError,
 )
 from ebla.storage.lmdb import copier
+from ebla.storage.lmdb import stream as streams
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.tablet_store import TabletStore
@@ -145,8 +150,56 @@ async def test_a_killed_copier_breaks_the_stream_and_releases_its_snapshot(two: 
     stream.close()
     await ended(stream)
     assert str(stream._copier.pid) not in source.lmdb.readers()
-    assert stream._copier.returncode is not None
+    assert stream._copier.done is False
     assert await two.bytes_of(source)
+
+
+@between_disks
+async def test_copies_go_on_when_the_origin_of_their_copiers_has_ended_and_others_begin(two: Two) -> None:
+    stream = await (await two.environment()).stream()
+    origin = streams._origin._process
+    assert origin is not None
+    origin.kill()
+    origin.wait()
+    data = b""
+    while piece := await stream.read(1 << 20):
+        data += piece
+    await two.arrive(data)
+    copy = await two.target.open_environment(PATH, ["t"], create=False)
+    assert copy.count("t") == len(LARGE)
+    stream.close()
+    await ended(stream)
+
+
+@between_disks
+async def test_a_copier_that_has_ended_is_soon_forgotten_and_no_other_process_is_killed_for_it(
+    two: Two,
+) -> None:
+    stream = await (await two.environment()).stream()
+    first = stream._copier
+    assert first is not None and streams._origin._process is not None
+    stream.close()
+    await ended(stream)
+    origin = psutil.Process(streams._origin._process.pid)
+    while origin.children():
+        await asyncio.sleep(0.01)
+    first.done = None
+    first.kill()  # its number is nobody's
+    assert origin.is_running() and origin.status() != psutil.STATUS_ZOMBIE
+
+
+def test_the_origin_of_copiers_ends_with_its_owner() -> None:
+    program = (
+        "import os\n"
+        "from ebla.storage.lmdb import stream\n"
+        "try: stream.start('send', '/nowhere', {}).close()\n"
+        "finally: print(stream._origin._process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    owner = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert owner.returncode == -9
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(owner.stdout)).wait(60)
 
 
 @between_disks
@@ -157,7 +210,7 @@ async def test_closing_an_environment_ends_its_streams(two: Two) -> None:
     with pytest.raises(StorageError, match="closed"):
         await stream.read(1)
     await ended(stream)
-    assert stream._copier is not None and stream._copier.returncode is not None
+    assert stream._copier is not None and stream._copier.done is not None
     again = await two.source.open_environment(PATH, ["t"], create=False)
     assert again.count("t") == len(LARGE)
 
@@ -287,6 +340,7 @@ def changed_copier(monkeypatch: pytest.MonkeyPatch, two: Two, constant: str, bef
     assert count == 1
     program.write_text(before + changed)
     monkeypatch.setattr(copier, "__file__", str(program))
+    monkeypatch.setattr(streams, "_origin", streams.Origin())
 
 
 def failing_copier(monkeypatch: pytest.MonkeyPatch, two: Two, code: int) -> None:
@@ -309,7 +363,9 @@ async def test_a_full_disk_refuses_the_stream_and_keeps_no_files(
 
 
 @between_disks
-async def test_a_short_write_on_a_full_disk_is_not_a_disk_failure(two: Two) -> None:
+async def test_a_short_write_on_a_full_disk_is_not_a_disk_failure(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """LMDB reports it as an input/output error."""
     source = await two.source.open_environment(PATH, ["t"], create=True, map_bytes=1 << 30)
     await source.commit([Put("t", [(b"%05d" % number, os.urandom(100_000)) for number in range(100)])])
@@ -317,7 +373,8 @@ async def test_a_short_write_on_a_full_disk_is_not_a_disk_failure(two: Two) -> N
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, limits[1]))
     try:
-        with pytest.raises(DiskFull):
+        with monkeypatch.context() as patched, pytest.raises(DiskFull):
+            patched.setattr(streams, "_origin", streams.Origin())  # its forks have these limits
             await two.arrive(data)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
