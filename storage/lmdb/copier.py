@@ -272,8 +272,8 @@ def reap(running: dict[int, None]) -> None:
 
 
 def serve(control: socket.socket) -> None:
-    """Fork a process for each request with files, and kill the one that a request without files names. The answer is the number of
-    the process, or 0."""
+    """Fork a process for each request with files, and answer with its number, or 0. Kill the one that a request without files
+    names."""
     running: dict[int, None] = {}
     while True:
         while running and not select.select([control], [], [], REAP_S)[0]:
@@ -287,9 +287,9 @@ def serve(control: socket.socket) -> None:
             pid = fork(control, body, files)
             if pid:
                 running[pid] = None
-        elif (pid := int(body)) in running:
-            os.kill(pid, signal.SIGKILL)
-        control.sendall(pid.to_bytes(LENGTH_BYTES, "big"))
+            control.sendall(pid.to_bytes(LENGTH_BYTES, "big"))
+        elif int(body) in running:
+            os.kill(int(body), signal.SIGKILL)
 
 
 def main(control: int) -> None:

@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 PIPE_BYTES = 1 << 20
 TEXT_MAX = 300  # characters of a copier's error
+ANSWER_S = 10.0  # for a fork, and for the start before the first one
 
 
 class LmdbStream:
@@ -86,10 +87,7 @@ class LmdbStream:
     # -- on its thread
 
     def _begin(self) -> None:
-        try:
-            self._copier = start("send", self._directory, {})
-        except OSError as error:
-            raise StorageError(f"cannot start the copier of {self.path}: {error}", path=self.path) from error
+        self._copier = start(self.path, "send", self._directory, {})
         assert self._copier.stdout is not None
         _widen(self._copier.stdout)
         size = self._copier.stdout.read(lmdb_copier.SIZE_BYTES)
@@ -156,7 +154,8 @@ class Origin:
     """The process that copiers are forks of: it is started with the first one, and ends with this process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of those that wait for an answer
+        self._sending = threading.Lock()  # for a moment: also event loops kill
         self._owner = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -166,17 +165,31 @@ class Origin:
         with self._lock:
             if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
                 self._start()
-            return self._ask(work, files)
+            assert self._control is not None and self._process is not None
+            try:
+                self._send(work, files)
+                answer = self._control.recv(lmdb_copier.LENGTH_BYTES, socket.MSG_WAITALL)
+            except OSError:
+                self._process.kill()  # a late answer would be taken for that to the next request
+                self._process = None
+                raise
+        pid = int.from_bytes(answer, "big")
+        if not pid:
+            raise OSError(errno.EAGAIN, "no process can be made; see the limits of this user, then try again")
+        return pid
 
     def kill(self, pid: int) -> None:
-        """Kill the process if it runs. If its origin has ended, it ends when its pipes do."""
-        with self._lock, contextlib.suppress(OSError):
-            self._ask(str(pid).encode(), [])
+        """Let the process be killed if it runs. If its origin has ended, it ends when its pipes do."""
+        with contextlib.suppress(OSError):
+            self._send(str(pid).encode(), [])
 
     def _start(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        self._control, theirs = socket.socketpair()
+        former, (ours, theirs) = self._control, socket.socketpair()
+        ours.settimeout(ANSWER_S)
+        with self._sending:
+            self._control = ours
+        if former is not None:
+            former.close()
         with theirs:
             packages = dict.fromkeys(
                 str(Path(str(each.__file__)).parent.parent) for each in (lmdb, msgspec, crc32c)
@@ -190,26 +203,29 @@ class Origin:
             )
         self._owner = os.getpid()
 
-    def _ask(self, body: bytes, files: Sequence[int]) -> int:
+    def _send(self, body: bytes, files: Sequence[int]) -> None:
         assert self._control is not None
         head = len(body).to_bytes(lmdb_copier.LENGTH_BYTES, "big")
-        if files:
-            socket.send_fds(self._control, [head], list(files))
-        else:
-            self._control.sendall(head)
-        self._control.sendall(body)
-        answer = self._control.recv(lmdb_copier.LENGTH_BYTES, socket.MSG_WAITALL)
-        pid = int.from_bytes(answer, "big")
-        if not pid:
-            raise OSError(errno.EAGAIN, "no process can be made; see the limits of this user, then try again")
-        return pid
+        with self._sending:
+            if files:
+                socket.send_fds(self._control, [head], list(files))
+            else:
+                self._control.sendall(head)
+            self._control.sendall(body)
 
 
 _origin = Origin()
 
 
-def start(verb: str, directory: str, sealed: Mapping[str, int]) -> Copier:
-    """Raises OSError."""
+def start(path: str, verb: str, directory: str, sealed: Mapping[str, int]) -> Copier:
+    """`path`: the environment's, for errors. Raises StorageError if there can be no process."""
+    try:
+        return _start(verb, directory, sealed)
+    except OSError as error:
+        raise StorageError(f"cannot start the copier of {path}: {error}", path=path) from error
+
+
+def _start(verb: str, directory: str, sealed: Mapping[str, int]) -> Copier:
     work = lmdb_copier.Work(verb, directory, DATABASES_MAX, dict(sealed), [RESIDUE, MARKED])
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as failed:
 
@@ -310,8 +326,7 @@ class LmdbReceiver:
 
     def _begin(self) -> None:
         self._beside = self._files.begin(self.path)
-        with self._files.disks.touching(self._beside):
-            self._copier = start("receive", str(self._beside), self._sealed)
+        self._copier = start(self.path, "receive", str(self._beside), self._sealed)
         _widen(self._copier.stdin)
 
     def _write(self, data: bytes) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +173,25 @@ async def test_copies_go_on_when_the_origin_of_their_copiers_has_ended_and_other
 
 
 @between_disks
+async def test_an_origin_of_copiers_that_does_not_answer_is_replaced(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_origin", streams.Origin())
+    source = await two.environment()
+    stream = await source.stream()
+    origin = streams._origin._process
+    assert origin is not None and streams._origin._control is not None
+    streams._origin._control.settimeout(0.2)
+    origin.send_signal(signal.SIGSTOP)
+    with pytest.raises(StorageError, match="cannot start the copier"):
+        await source.stream()
+    assert origin.wait(60) == -signal.SIGKILL
+    await two.arrive(await two.bytes_of(source))
+    stream.close()
+    await ended(stream)
+
+
+@between_disks
 async def test_a_copier_that_has_ended_is_soon_forgotten_and_no_other_process_is_killed_for_it(
     two: Two,
 ) -> None:
@@ -192,7 +212,7 @@ def test_the_origin_of_copiers_ends_with_its_owner() -> None:
     program = (
         "import os\n"
         "from ebla.storage.lmdb import stream\n"
-        "try: stream.start('send', '/nowhere', {}).close()\n"
+        "try: stream.start('t', 'send', '/nowhere', {}).close()\n"
         "finally: print(stream._origin._process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
