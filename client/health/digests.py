@@ -1,13 +1,15 @@
 """Asks for the digests of all replicas of many tablets, each tablet as of one index of its log. checksums.py judges them.
 
-The tablets are compared in waves. A wave is the next tablets of which no server has more than WAVE_REPLICAS. Each leader gets one
-call for all tablets that it leads, and begins the checkpoints for which it has room; the others go to a later wave. Then each
-server gets one call for its digests, and another one for those that were not ready.
+The tablets are compared in waves. A wave is the next tablets of which no server has more than ROOM replicas under way. Each leader
+gets one call for all tablets that it leads, and begins the checkpoints for which it has room; the others go to a later wave. Then
+each server gets one call for its digests, and another one for those that were not ready. A wave that has not ended after NEXT_S goes
+on beside the next ones, so that a slow replica holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +29,8 @@ from ebla.health.verdicts import Digests, Unanswered
 from ebla.storage.errors import EblaError
 
 DIGEST_S_MAX = 600.0  # of all tablets together
-WAVE_REPLICAS = 100  # of one server, at the same time: their snapshots wait for each other
+ROOM = 100  # replicas of one server under way: their snapshots wait for each other
+NEXT_S = 2.0
 CHECKPOINT_S = 10.0  # for the leaders to begin it, and again for a replica to apply it
 DIGEST_ASK_S = 5.0  # one request; a replica that still reads is asked again
 
@@ -40,39 +43,113 @@ async def digests(
 ) -> dict[str, Digests]:
     """Every replica's digest of every running tablet, within `timeout_s` for all tablets. Calls `progress(done, total)`. A tablet
     without a majority, or a server without an answer, takes some seconds."""
-    deadline = _now() + timeout_s
+    comparison = _Comparison(network, _now() + timeout_s, progress)
     left = deque(tablet for info in infos for tablet in info.tablets if tablet.replicas)
-    total = len(left)
-    found: dict[str, Digests] = {}
-    progress(0, total)
-    while left and _now() < deadline:
-        wave = _wave(left)
-        begun = await _begin(network, wave, min(deadline, _now() + CHECKPOINT_S))
-        ready: list[tuple[m.TabletLocation, int]] = []
-        for location in reversed(wave):
-            index = begun.get(location.tablet)
-            if index is None:
-                left.appendleft(location)
-            elif isinstance(index, Unanswered):
-                found[location.tablet] = Digests(0, {}, index)
-            else:
-                ready.append((location, index))
-        found |= await _compare(network, ready, deadline)
-        progress(len(found), total)
+    found = await comparison.of(left)
     late = Unanswered("TimedOut", f"its turn did not come within {timeout_s:g} s")
     return found | {location.tablet: Digests(0, {}, late) for location in left}
 
 
-def _wave(left: deque[m.TabletLocation]) -> list[m.TabletLocation]:
-    """Take the next tablets: at least one."""
-    wave: list[m.TabletLocation] = []
-    counts: Counter[str] = Counter()
-    while left:
-        counts.update(replica.address for replica in left[0].replicas)
-        if wave and max(counts.values()) > WAVE_REPLICAS:
-            break
-        wave.append(left.popleft())
-    return wave
+class _Comparison:
+    def __init__(self, network: Network, deadline: float, progress: Callable[[int, int], None]) -> None:
+        self._network = network
+        self._deadline = deadline
+        self._progress = progress
+        self._under_way: Counter[str] = Counter()  # replicas, by server
+        self._ended = asyncio.Event()  # a replica, or a wave, since the last wave was made
+        self._found: dict[str, Digests] = {}
+
+    async def of(self, left: deque[m.TabletLocation]) -> dict[str, Digests]:
+        """The digests of these tablets; those whose turn does not come stay in `left`."""
+        self._progress(0, total := len(left))
+        waves: list[asyncio.Task[None]] = []
+        try:
+            while (left or any(not each.done() for each in waves)) and _now() < self._deadline:
+                if wave := self._wave(left):
+                    waves.append(asyncio.create_task(self._carry_out(wave, left, total)))
+                    await asyncio.wait(waves[-1:], timeout=NEXT_S)
+                else:
+                    self._ended.clear()
+                    with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                        await asyncio.wait_for(self._ended.wait(), self._deadline - _now())
+            await asyncio.gather(*waves)
+        finally:
+            for each in waves:
+                each.cancel()
+        return self._found
+
+    def _wave(self, left: deque[m.TabletLocation]) -> list[m.TabletLocation]:
+        """Take the next tablets for which all their servers have room."""
+        wave: list[m.TabletLocation] = []
+        while left and all(self._under_way[replica.address] < ROOM for replica in left[0].replicas):
+            wave.append(left.popleft())
+            self._under_way.update(replica.address for replica in wave[-1].replicas)
+        return wave
+
+    def _end(self, address: str) -> None:
+        self._under_way[address] -= 1
+        self._ended.set()
+
+    async def _carry_out(
+        self, wave: Sequence[m.TabletLocation], left: deque[m.TabletLocation], total: int
+    ) -> None:
+        begun = await _begin(self._network, wave, min(self._deadline, _now() + CHECKPOINT_S))
+        ready: list[tuple[m.TabletLocation, int]] = []
+        for location in reversed(wave):
+            index = begun.get(location.tablet)
+            if isinstance(index, int):
+                ready.append((location, index))
+                continue
+            if index is None:
+                left.appendleft(location)
+            else:
+                self._found[location.tablet] = Digests(0, {}, index)
+            for replica in location.replicas:
+                self._end(replica.address)
+        await self._compare(ready)
+        self._progress(len(self._found), total)
+        self._ended.set()
+
+    async def _compare(self, begun: Sequence[tuple[m.TabletLocation, int]]) -> None:
+        """The digests of the replicas of these tablets at their checkpoints, with one call to each server."""
+        asked: dict[str, list[tuple[str, int]]] = {}
+        for location, index in begun:
+            for replica in location.replicas:
+                asked.setdefault(replica.address, []).append((location.tablet, index))
+        answers = await gathered([self._of_server(each, some) for each, some in asked.items()])
+        found = dict(zip(asked, answers, strict=True))
+        for location, index in begun:
+            replicas = {each.uuid: found[each.address][location.tablet] for each in location.replicas}
+            self._found[location.tablet] = _digests_of(index, replicas)
+
+    async def _of_server(
+        self, address: str, checkpoints: Sequence[tuple[str, int]]
+    ) -> dict[str, m.Digest | Unanswered]:
+        """Ask until the deadline while replicas read their rows; end earlier for those that do not apply the checkpoint, or if the
+        server is silent."""
+        applied_by = min(self._deadline, _now() + CHECKPOINT_S)
+        found: dict[str, m.Digest | Unanswered] = {}
+        asked = list(checkpoints)
+        while asked:
+            wait_s = max(0.0, min(DIGEST_ASK_S, self._deadline - _now()))
+            query = m.ChecksumQuery(tuple(asked), wait_s)
+            answer = await ask(self._network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
+            parts: Sequence[m.Digest | Unanswered | EblaError]
+            parts = (
+                [answer] * len(asked)
+                if isinstance(answer, Unanswered)
+                else outcomes(answer.digests, answer.errors)
+            )
+            again: list[tuple[str, int]] = []
+            for checkpoint, part in zip(asked, parts, strict=True):
+                until = {AlreadyInProgress: self._deadline, Unavailable: applied_by}
+                if isinstance(part, EblaError) and _now() < until.get(type(part), 0.0):
+                    again.append(checkpoint)
+                    continue
+                found[checkpoint[0]] = unanswered(part) if isinstance(part, EblaError) else part
+                self._end(address)
+            asked = again
+        return found
 
 
 # -- checkpoints
@@ -140,56 +217,12 @@ async def _start(
 # -- digests
 
 
-async def _compare(
-    network: Network, begun: Sequence[tuple[m.TabletLocation, int]], deadline: float
-) -> dict[str, Digests]:
-    """The digests of the replicas of these tablets at their checkpoints, with one call to each server."""
-    asked: dict[str, list[tuple[str, int]]] = {}
-    for location, index in begun:
-        for replica in location.replicas:
-            asked.setdefault(replica.address, []).append((location.tablet, index))
-    answers = await gathered([_of_server(network, each, some, deadline) for each, some in asked.items()])
-    found = dict(zip(asked, answers, strict=True))
-    return {
-        location.tablet: _digests_of(
-            index, {r.uuid: found[r.address][location.tablet] for r in location.replicas}
-        )
-        for location, index in begun
-    }
-
-
 def _digests_of(index: int, replicas: dict[str, m.Digest | Unanswered]) -> Digests:
     answers = replicas.values()
     if all(isinstance(answer, Unanswered) and answer.kind == Unavailable.__name__ for answer in answers):
         nowhere = f"the checkpoint at index {index} was applied nowhere within {CHECKPOINT_S:g} s"
         return Digests(0, {}, Unanswered(Unavailable.__name__, nowhere))
     return Digests(index, replicas)
-
-
-async def _of_server(
-    network: Network, address: str, checkpoints: Sequence[tuple[str, int]], deadline: float
-) -> dict[str, m.Digest | Unanswered]:
-    """Ask until the deadline while replicas read their rows; end earlier for those that do not apply the checkpoint, or if the
-    server is silent."""
-    applied_by = min(deadline, _now() + CHECKPOINT_S)
-    found: dict[str, m.Digest | Unanswered] = {}
-    asked = list(checkpoints)
-    while asked:
-        wait_s = max(0.0, min(DIGEST_ASK_S, deadline - _now()))
-        query = m.ChecksumQuery(tuple(asked), wait_s)
-        answer = await ask(network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
-        if isinstance(answer, Unanswered):
-            return found | {tablet: answer for tablet, _ in asked}
-        again: list[tuple[str, int]] = []
-        for checkpoint, outcome in zip(asked, outcomes(answer.digests, answer.errors), strict=True):
-            if not isinstance(outcome, EblaError):
-                found[checkpoint[0]] = outcome
-            elif _now() < {AlreadyInProgress: deadline, Unavailable: applied_by}.get(type(outcome), 0.0):
-                again.append(checkpoint)
-            else:
-                found[checkpoint[0]] = unanswered(outcome)
-        asked = again
-    return found
 
 
 def _now() -> float:

@@ -46,7 +46,7 @@ DAMAGE = 0
 FILES = 4  # of a copier: its input, its output, its errors, and its end
 DONE = b"."
 NONE = -1  # instead of the number of a process
-REAP_S = 1.0
+REAP_MS = 1000
 
 Item = tuple[bytes, bytes]
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
@@ -275,8 +275,10 @@ def serve(control: socket.socket) -> None:
     """Fork a process for each request with files, and answer with its number, or 0. Kill the one that a request without files
     names."""
     running: dict[int, None] = {}
+    requests = select.poll()  # which, unlike select, takes files of every number
+    requests.register(control, select.POLLIN)
     while True:
-        while running and not select.select([control], [], [], REAP_S)[0]:
+        while running and not requests.poll(REAP_MS):
             reap(running)
         head, files, _, _ = socket.recv_fds(control, LENGTH_BYTES, FILES)
         if len(head) < LENGTH_BYTES:

@@ -169,6 +169,8 @@ class Origin:
             try:
                 self._send(work, files)
                 answer = self._control.recv(lmdb_copier.LENGTH_BYTES, socket.MSG_WAITALL)
+                if len(answer) < lmdb_copier.LENGTH_BYTES:
+                    raise ConnectionError("the process that copiers are forks of has ended; try again")
             except OSError:
                 self._process.kill()  # a late answer would be taken for that to the next request
                 self._process = None
@@ -253,7 +255,7 @@ def last_error(copier: Copier) -> tuple[int, str]:
     code, _, text = (lines[-1] if lines else "").partition(" ")
     if code.isdecimal():
         return int(code), text[:TEXT_MAX]
-    text = f"its copier ended before its work {' '.join(lines)[-TEXT_MAX:]}"
+    text = f"its copier was killed, or crashed {' '.join(lines)[-TEXT_MAX:]}"
     return lmdb_copier.DAMAGE, text.strip()
 
 

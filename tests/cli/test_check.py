@@ -247,20 +247,46 @@ def table_of(*tablets: str, servers: Sequence[str] = SERVERS[:1]) -> m.TableInfo
     return m.TableInfo("id", "t", "running", TableSchema((), ()), 1, "raft", 0, tuple(places), {})
 
 
-def test_a_slow_replica_is_asked_again_until_the_common_deadline() -> None:
-    tablets = [f"t{number}" for number in range(10)]
+def test_slow_replicas_are_asked_again_until_the_common_deadline() -> None:
+    tablets = [f"t{number:03}" for number in range(110)]
 
     async def main() -> tuple[dict[str, Digests], float]:
-        found = await digests(Reading(60.0, begin_max=8), [table_of(*tablets)], timeout_s=150.0)
+        found = await digests(Reading(60.0, begin_max=200), [table_of(*tablets)], timeout_s=150.0)
         return found, asyncio.get_running_loop().time()
 
     found, seconds = run(main())
     digested = [name for name in tablets if isinstance(found[name].replicas.get(SERVERS[0]), m.Digest)]
-    assert digested == tablets[:4], "two at a time, twice within the deadline"
+    assert digested == [*tablets[:4], *tablets[100:102]], "two at a time, twice, and two that got their room"
     assert seconds <= 150.0 + survey.SERVER_S
-    late = found["t4"].replicas[SERVERS[0]]
+    late = found["t004"].replicas[SERVERS[0]]
     assert isinstance(late, Unanswered) and late.kind == "AlreadyInProgress"
-    assert found["t8"].error is not None and found["t8"].error.kind == "TimedOut"
+    last = found["t109"].error
+    assert last is not None and last.kind == "TimedOut", "the others have the room of the server"
+
+
+class Stuck(Reading):
+    """One replica never has its digest."""
+
+    def __init__(self, tablet: str, address: str) -> None:
+        super().__init__(0.0, begin_max=1000)
+        self.stuck = tablet, address
+
+    async def call(self, address: str, method: str, message: Any, reply: Any, timeout_s: float) -> Any:
+        if method == "checksum" and any((tablet, address) == self.stuck for tablet, _ in message.checkpoints):
+            await asyncio.sleep(message.timeout_s)
+            late = to_triple(AlreadyInProgress("it still reads"))
+            is_late = [tablet == self.stuck[0] for tablet, _ in message.checkpoints]
+            found = tuple(None if each else m.Digest("", 7, 100, "x") for each in is_late)
+            return m.ChecksumReply(found, tuple(late if each else None for each in is_late))
+        return await super().call(address, method, message, reply, timeout_s)
+
+
+def test_one_slow_replica_holds_up_no_other_tablet() -> None:
+    tablets = [f"t{number:03}" for number in range(1000)]
+    network = Stuck(tablets[0], SERVERS[1])
+    found = run(digests(network, [table_of(*tablets, servers=SERVERS[:3])], timeout_s=60.0))
+    whole = [name for name in tablets if all(isinstance(d, m.Digest) for d in found[name].replicas.values())]
+    assert whole == tablets[1:] and found["t000"].error is None
 
 
 def test_one_call_to_a_server_begins_many_checkpoints_and_one_brings_many_digests() -> None:

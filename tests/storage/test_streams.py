@@ -173,6 +173,27 @@ async def test_copies_go_on_when_the_origin_of_their_copiers_has_ended_and_other
 
 
 @between_disks
+async def test_copies_work_beside_more_than_a_thousand_open_files(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 4096), limits[1]))
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        monkeypatch.setattr(streams, "_origin", streams.Origin())
+        source = await two.environment()
+        begun = [await source.stream() for _ in range(3)]
+        for stream in begun:
+            while await stream.read(1 << 20):
+                pass
+            stream.close()
+            await ended(stream)
+        await two.arrive(await two.bytes_of(source))
+
+
+@between_disks
 async def test_an_origin_of_copiers_that_does_not_answer_is_replaced(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:

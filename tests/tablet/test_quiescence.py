@@ -104,6 +104,28 @@ async def test_an_outage_of_three_quarters_of_a_lease_before_a_message_moves_no_
 
 
 @simulated(**QUIESCES)
+async def test_a_server_that_answers_nothing_costs_the_others_no_rest(group: Group) -> None:
+    tablets = [TABLET, *await group.create_many(12)]
+    for tablet in tablets:
+        await until_quiescent(group, tablet=tablet)
+    group.isolate(HOSTS[2])
+    await group.sleep(30.0)
+    live = group.server(HOSTS[0]).rounds.liveness
+    looks, due = 0, live._due
+    assert any(other.absent for other in live._others.values()), "groups are quiescent without it"
+
+    def counted(now: float) -> float:
+        nonlocal looks
+        looks += 1
+        return due(now)
+
+    live._due = counted  # type: ignore[method-assign]
+    await group.sleep(60.0 * LEASE_S)
+    assert looks < 1.5 * 60.0 / AGAIN_SHARE, "about as often as it sends messages"
+    group.heal()
+
+
+@simulated(**QUIESCES)
 async def test_idle_replicas_unmap_their_files_until_they_are_used(group: Group) -> None:
     await group.upsert(row(1, "a"))
     leader = await group.leader()

@@ -77,9 +77,18 @@ async def test_a_server_begins_no_more_checkpoints_than_it_has_room_for(
     assert list(await begin(group, host, here)) == here[:1], "a large tablet is begun alone"
 
 
+def on_disks(group: Group, host: str, places: dict[str, str]) -> None:
+    """Let the server find each of these tablets on a disk, by name."""
+    by_path = {group.replica(host, tablet).store.environment.path: place for tablet, place in places.items()}
+    disk: Any = group.server(host).world.disk
+    place_of = disk.place_of
+    disk.place_of = lambda path: by_path.get(path) or place_of(path)
+
+
 @simulated()
-async def test_a_server_makes_few_digests_at_the_same_time(group: Group) -> None:
+async def test_a_disk_makes_few_digests_at_the_same_time(group: Group) -> None:
     host, here, _ = await led(group, await filled(group, 12))
+    on_disks(group, host, dict.fromkeys(here, "disk"))
     running, most = 0, 0
     for tablet in here:
         environment: Any = group.replica(host, tablet).store.environment
@@ -96,7 +105,33 @@ async def test_a_server_makes_few_digests_at_the_same_time(group: Group) -> None
     begun = await begin(group, host, here)
     found = await compare(group, host, begun)
     assert all(isinstance(digest, m.Digest) for digest in found)
-    assert most == min(checksums.DIGESTS_MAX, len(here))
+    assert most == checksums.DIGESTS_MAX < len(here)
+
+
+@simulated()
+async def test_a_disk_that_hangs_holds_up_its_digests_and_no_others(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, here, _ = await led(group, await filled(group, 15))
+    hung = here[: checksums.DIGESTS_MAX + 1]
+    on_disks(group, host, {tablet: "hung" if tablet in hung else "well" for tablet in here})
+
+    async def hang(*arguments: Any) -> Any:
+        await group.sleep(3600.0)
+
+    for tablet in hung:
+        environment: Any = group.replica(host, tablet).store.environment
+        environment.run = hang
+    begun = await begin(group, host, here)
+    found = dict(zip(here, await compare(group, host, begun), strict=True))
+    assert len(here) > len(hung)
+    assert all(isinstance(found[tablet], errors.AlreadyInProgress) == (tablet in hung) for tablet in here)
+    monkeypatch.setattr(checksums, "KEPT_MAX", 4)
+    for _ in range(5):
+        await begin(group, host, here)
+    await group.settle()
+    waiting = group.server(host).checksums._waiting
+    assert sum(map(len, waiting.values())) <= 4, "dropped ones wait no longer"
 
 
 @simulated()

@@ -296,7 +296,9 @@ class Liveness:
                 self.contacts.paused_until = now
             self._pardon(now - began - pause_s, now)
             self.contacts.watched_at = now
-            goes = any(now >= self._next_at(other) for other in self._others.values() if other.wanted(now))
+            goes = any(
+                now >= self._next_at(each) for each in self._others.values() if self._is_sent(each, now)
+            )
             for uuid in list(self._others):
                 self._watch(self._other(uuid), self.world.now(), goes)
 
@@ -312,21 +314,23 @@ class Liveness:
         """The time of the next message, or of the end of patience with a server."""
         due = now + LOOK_SHARE * self.lease_s
         for other in self._others.values():
-            if other.wanted(now):
+            if self._is_sent(other, now):
                 due = min(due, self._next_at(other))
             if other.followed:
                 due = min(due, now if other.has_ended else self._received[other.uuid] + self.silent_s)
         return due
+
+    def _is_sent(self, other: Other, now: float) -> bool:
+        """Whether the server gets messages: it needs them, and there is a place for the next one."""
+        return other.wanted(now) and other.in_flight < self.in_flight_max
 
     def _next_at(self, other: Other) -> float:
         return other.next_at(self._answered.get(other.uuid), self.lease_s)
 
     def _watch(self, other: Other, now: float, goes: bool) -> None:
         """`goes`: a message goes to some server now."""
-        due = (
-            goes and other.wanted(now) and now >= other.early_at(self._answered.get(other.uuid), self.lease_s)
-        )
-        if due and other.in_flight < self.in_flight_max and not self.stuck(now):
+        is_early = now < other.early_at(self._answered.get(other.uuid), self.lease_s)
+        if goes and self._is_sent(other, now) and not is_early and not self.stuck(now):
             other.sent_at = now
             other.in_flight += 1
             self.world.spawn(self._exchange(other), f"liveness to {other.address}")

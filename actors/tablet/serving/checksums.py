@@ -5,13 +5,15 @@ beside the event loop. A comparison then requests the digest at that index from 
 
     wide       one call begins the checkpoints of many tablets, and one call waits for many digests
     bounded    a call begins no more than BEGIN_BYTES of rows, whose snapshots wait for their turn; DIGESTS_MAX digests of a
-               server are made at the same time
+               disk are made at the same time, so that a disk that hangs delays no other; KEPT_MAX are kept or wait
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ebla.actors import errors
 from ebla.actors.messages import ChecksumQuery, ChecksumReply, ChecksumStart, ChecksumStarted, Digest
@@ -22,15 +24,26 @@ from ebla.storage.errors import Corruption, DiskFailed, EblaError, InvalidArgume
 from ebla.storage.tablets.tablet_store import TabletSnapshot
 
 KEPT_MAX = 400  # digests of a server; the oldest are dropped
-DIGESTS_MAX = 2  # made at the same time: each reads a whole tablet
+DIGESTS_MAX = 2  # of a disk, made at the same time: each reads a whole tablet
 BEGIN_BYTES = 64_000_000  # of the rows of the tablets that one call begins; a larger tablet is begun alone
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A digest that waits for its turn, or is made."""
+
+    replica: Replica
+    index: int
+    snapshot: TabletSnapshot
+    future: asyncio.Future[Digest]
 
 
 class Checksums:
     def __init__(self, world: World) -> None:
         self.world = world
         self._digests: dict[tuple[str, int], asyncio.Future[Digest]] = {}
-        self._turns = asyncio.Semaphore(DIGESTS_MAX)
+        self._waiting: dict[str, dict[tuple[str, int], Wanted]] = {}  # by disk
+        self._made: Counter[str] = Counter()  # by disk: those that are made now
 
     def begin(
         self, request: ChecksumStart, checkpoint: Callable[[str], tuple[int, Replica]]
@@ -56,12 +69,27 @@ class Checksums:
 
     def applied(self, replica: Replica, snapshot: TabletSnapshot) -> None:
         """Begin the digest of a checkpoint that was just applied; `snapshot` is its state."""
-        index = snapshot.position.index
         while len(self._digests) >= KEPT_MAX:
-            oldest = next(iter(self._digests))
-            settle(self._digests.pop(oldest), _dropped(oldest[1]))
-        future = self._digests[replica.tablet, index] = asyncio.get_running_loop().create_future()
-        self.world.spawn(self._digest(replica, index, snapshot, future), f"digest of {replica.tablet}")
+            self._drop(next(iter(self._digests)))
+        key = replica.tablet, snapshot.position.index
+        future = self._digests[key] = asyncio.get_running_loop().create_future()
+        place = self.world.disk.place_of(replica.store.environment.path)
+        self._waiting.setdefault(place, {})[key] = Wanted(replica, key[1], snapshot, future)
+        self._go_on(place)
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        settle(self._digests.pop(key), _dropped(key[1]))
+        for waiting in self._waiting.values():
+            if key in waiting:
+                waiting.pop(key).snapshot.close()
+
+    def _go_on(self, place: str) -> None:
+        """Make the next digests of a disk."""
+        waiting = self._waiting[place]
+        while waiting and self._made[place] < DIGESTS_MAX:
+            wanted = waiting.pop(next(iter(waiting)))
+            self._made[place] += 1
+            self.world.spawn(self._digest(place, wanted), f"digest of {wanted.replica.tablet}")
 
     async def answer(self, query: ChecksumQuery, replica_of: Callable[[str], Replica]) -> ChecksumReply:
         """Wait for all digests, or until the timeout, and answer with those that are ready."""
@@ -101,13 +129,10 @@ class Checksums:
                 f"tablet {replica.tablet} has applied {applied} here, not yet {index}"
             ) from None
 
-    async def _digest(
-        self, replica: Replica, index: int, snapshot: TabletSnapshot, future: asyncio.Future[Digest]
-    ) -> None:
-        environment = replica.store.environment
+    async def _digest(self, place: str, wanted: Wanted) -> None:
+        replica, future = wanted.replica, wanted.future
         try:
-            async with self._turns:
-                rows, value = await environment.run(digest, snapshot, future.done)
+            rows, value = await replica.store.environment.run(digest, wanted.snapshot, future.done)
         except Corruption as error:
             replica.fail(error)
             settle(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
@@ -117,9 +142,11 @@ class Checksums:
             # The snapshot expired, or the tablet was deleted meanwhile; or a row is too large with columns that were added.
             settle(future, error)  # no caller may ever request it
         else:
-            settle(future, Digest(replica.tablet, index, rows, value))
+            settle(future, Digest(replica.tablet, wanted.index, rows, value))
         finally:
-            snapshot.close()
+            wanted.snapshot.close()
+            self._made[place] -= 1
+            self._go_on(place)
 
 
 def _dropped(index: int) -> InvalidArgument:
