@@ -28,7 +28,7 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `tables_max`: includes kept tables. `replicas_per_server_max`: replicas of a new table, on average over
     the live servers; `replicas_of_server_max`: the same for all tables together. With 4,000 on each of three servers that shared
-    two cores, the death of one cost writers of other tablets less than a second, with 10,000 it cost 20 s (docs/operations.md).
+    two cores, the death of one cost writers of other tablets about a second, with 10,000 it cost 20 s (docs/operations.md).
 
     `reserve_s`: for how long a dropped table can be recalled if the drop does not say so (0: the table is
     removed at once).

@@ -53,7 +53,7 @@ def copy_takes_the_term(self: Raft, own: HardState, source: str, term: int, *, k
     return HardState(term) if knows_end else HardState(term, source)
 
 
-@defect("mending", 100, TombstoneVoter, "_judge", seed=38)
+@defect("mending", 100, TombstoneVoter, "_judge", seed=95)
 def tombstone_forgets_its_end(self: TombstoneVoter, now: float, request: VoteRequest) -> str:
     """A tombstone, or a replica that is being copied, votes as if its log had been empty."""
     alive = now < self._withheld_until
@@ -139,7 +139,7 @@ def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered:
     return poll
 
 
-@defect("members", 60, RaftCore, "_promote", seed=24)
+@defect("members", 60, RaftCore, "_promote", seed=25)
 def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
     """A leader promotes a pre-voter while another change of members is not committed."""
     lead, member = self._lead, self.configuration.peer(peer)

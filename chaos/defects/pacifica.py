@@ -318,7 +318,7 @@ def request_does_not_count(self: PacificaCore, lead: Primary) -> list[str]:
     return list(dict.fromkeys([*(peer.uuid for peer in self.configuration.voters()), *lead.joining]))
 
 
-@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=1)
+@defect("pacifica-truncations", 60, PacificaCore, "_consider", seed=12)
 def learner_with_a_gap(self: PacificaCore, lead: Primary) -> None:
     """A learner becomes a voter before it holds everything."""
     if self.asked is not None or lead.transfer is not None:
@@ -338,7 +338,7 @@ def read_before_inherited(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=22, faults=ASKED_AND_NOT_ANSWERED)
+@defect("pacifica-handovers", 60, PacificaCore, "_continue_transfer", seed=10, faults=ASKED_AND_NOT_ANSWERED)
 def asks_before_stepping_down(
     self: PacificaCore, lead: Primary, transfer: Transfer, sent: Sent, answer: AppendReply
 ) -> None:

@@ -16,7 +16,7 @@ from ebla.actors.tablet.stream.progress import Progress
 from ebla.chaos.defects.defect import LATE_AND_UNHEARD, ONE_HOST_DOWN, defect
 
 
-@defect("quiet", 100, Liveness, "_take", seed=2, faults=LATE_AND_UNHEARD)
+@defect("quiet", 100, Liveness, "_take", seed=17, faults=LATE_AND_UNHEARD)
 def quiet_lease_from_the_answer(
     original: Any, self: Liveness, other: Other, reply: LivenessReply, upto: int, sent_at: float
 ) -> None:
@@ -74,7 +74,7 @@ def agreement_of_an_earlier_quiescence(self: Progress, now: float, plan: AppendP
         self.quiescent_since = now
 
 
-@defect("quiet", 100, Progress, "quiesces", seed=13)
+@defect("quiet", 100, Progress, "quiesces", seed=41)
 def first_answer_lost(self: Progress, now: float, plan: AppendPlan, last_index: int) -> None:
     """Only the answer to the first message that asks for quiescence counts: once it is lost, the group is never quiescent."""
     if plan.number == self.asked_to_quiesce and self.holds_all(last_index):

@@ -166,7 +166,7 @@ def local_read_unasked() -> list[Swap]:
     return [(TabletServer, "read_index", rpc(read_index))]
 
 
-@defect("leases", 60, Progress, "answered", seed=7, faults=LATE_AND_UNHEARD)
+@defect("leases", 60, Progress, "answered", seed=3, faults=LATE_AND_UNHEARD)
 def lease_from_answer(
     original: Any, self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply
 ) -> None:
