@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.children import SHIM
+from tests.storage.two_disks import Two
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +23,9 @@ def failing_sync(tmp_path_factory) -> Path:
     command = [compiler, "-shared", "-fPIC", "-o", str(place / "shim.so"), str(place / "shim.c"), "-ldl"]
     subprocess.run(command, check=True)
     return place / "shim.so"
+
+
+@pytest.fixture
+def two(tmp_path: Path, request: pytest.FixtureRequest) -> Two:
+    """A parameter says whether the target disk has a data directory."""
+    return Two(tmp_path, *[tmp_path / "d0"] * getattr(request, "param", False))

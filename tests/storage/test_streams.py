@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import errno
 import io
 import os
 import re
 import resource
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 import pytest
 
 from ebla.storage.directories.instance import BESIDE
@@ -36,75 +30,7 @@ from ebla.storage.lmdb import stream as streams
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.tablet_store import TabletStore
-from tests.storage.disks import Scenario, given_by
-
-TABLET = "a" * 32
-PATH = f"data/{TABLET}"
-LARGE = [(b"%05d" % number, bytes(3000)) for number in range(2000)]  # with pages of their own
-
-
-class Two:
-    """The source disk and the target disk."""
-
-    def __init__(self, place: Path, *data_dirs: Path) -> None:
-        self.place = place
-        self.data_dirs = data_dirs
-
-    async def open(self) -> None:
-        self.source = LmdbDisk(self.place / "source", growth_grace_s=0.0)
-        self.target = LmdbDisk(self.place / "target", self.data_dirs)
-        await self.source.open_instance("source")
-        await self.target.open_instance("target")
-
-    async def environment(self, items: list[tuple[bytes, bytes]] = LARGE) -> Any:
-        made = await self.source.open_environment(PATH, ["t"], create=True, map_bytes=1 << 20)
-        await made.commit([Put("t", items)])
-        return made
-
-    async def bytes_of(self, environment: Any) -> bytes:
-        stream = await environment.stream()
-        data = b""
-        while piece := await stream.read(1 << 20):
-            data += piece
-        assert stream.size_bytes * 0.9 <= len(data) <= stream.size_bytes * 1.1 + 1000
-        stream.close()
-        return data
-
-    async def arrive(
-        self, data: bytes, databases: tuple[str, ...] = ("t",), sealed: dict[str, int] | None = None
-    ) -> None:
-        receiver = await self.target.receive(PATH, sealed)
-        try:
-            await receiver.write(data)
-            await receiver.finish(databases)
-        finally:
-            await receiver.abort()
-
-
-def copying(scenario: Scenario, two: Two) -> None:
-    async def run() -> None:
-        await two.open()
-        try:
-            await scenario(two)
-        finally:
-            await two.source.close()
-            await two.target.close()
-
-    asyncio.run(run())
-
-
-between_disks = given_by(copying, "two")
-
-
-@pytest.fixture
-def two(tmp_path: Path, request: pytest.FixtureRequest) -> Two:
-    """A parameter says whether the target disk has a data directory."""
-    return Two(tmp_path, *[tmp_path / "d0"] * getattr(request, "param", False))
-
-
-async def ended(stream: Any) -> None:
-    """Wait until the stream's thread has ended."""
-    await asyncio.get_running_loop().run_in_executor(None, stream._thread.shutdown)
+from tests.storage.two_disks import LARGE, PATH, TABLET, Two, between_disks, ended
 
 
 def test_a_failed_sync_during_writes_is_reported_before_the_end() -> None:
@@ -153,94 +79,6 @@ async def test_a_killed_copier_breaks_the_stream_and_releases_its_snapshot(two: 
     assert str(stream._copier.pid) not in source.lmdb.readers()
     assert stream._copier.done is False
     assert await two.bytes_of(source)
-
-
-@between_disks
-async def test_copies_go_on_when_the_origin_of_their_copiers_has_ended_and_others_begin(two: Two) -> None:
-    stream = await (await two.environment()).stream()
-    origin = streams._origin._process
-    assert origin is not None
-    origin.kill()
-    origin.wait()
-    data = b""
-    while piece := await stream.read(1 << 20):
-        data += piece
-    await two.arrive(data)
-    copy = await two.target.open_environment(PATH, ["t"], create=False)
-    assert copy.count("t") == len(LARGE)
-    stream.close()
-    await ended(stream)
-
-
-@between_disks
-async def test_copies_work_beside_more_than_a_thousand_open_files(
-    two: Two, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 4096), limits[1]))
-    with contextlib.ExitStack() as held:
-        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
-        for _ in range(1100):
-            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        monkeypatch.setattr(streams, "_origin", streams.Origin())
-        source = await two.environment()
-        begun = [await source.stream() for _ in range(3)]
-        for stream in begun:
-            while await stream.read(1 << 20):
-                pass
-            stream.close()
-            await ended(stream)
-        await two.arrive(await two.bytes_of(source))
-
-
-@between_disks
-async def test_an_origin_of_copiers_that_does_not_answer_is_replaced(
-    two: Two, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "_origin", streams.Origin())
-    source = await two.environment()
-    stream = await source.stream()
-    origin = streams._origin._process
-    assert origin is not None and streams._origin._control is not None
-    streams._origin._control.settimeout(0.2)
-    origin.send_signal(signal.SIGSTOP)
-    with pytest.raises(StorageError, match="cannot start the copier"):
-        await source.stream()
-    assert origin.wait(60) == -signal.SIGKILL
-    await two.arrive(await two.bytes_of(source))
-    stream.close()
-    await ended(stream)
-
-
-@between_disks
-async def test_a_copier_that_has_ended_is_soon_forgotten_and_no_other_process_is_killed_for_it(
-    two: Two,
-) -> None:
-    stream = await (await two.environment()).stream()
-    first = stream._copier
-    assert first is not None and streams._origin._process is not None
-    stream.close()
-    await ended(stream)
-    origin = psutil.Process(streams._origin._process.pid)
-    while origin.children():
-        await asyncio.sleep(0.01)
-    first.done = None
-    first.kill()  # its number is nobody's
-    assert origin.is_running() and origin.status() != psutil.STATUS_ZOMBIE
-
-
-def test_the_origin_of_copiers_ends_with_its_owner() -> None:
-    program = (
-        "import os\n"
-        "from ebla.storage.lmdb import stream\n"
-        "try: stream.start('t', 'send', '/nowhere', {}).close()\n"
-        "finally: print(stream._origin._process.pid, flush=True)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    owner = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert owner.returncode == -9
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(owner.stdout)).wait(60)
 
 
 @between_disks
