@@ -65,6 +65,9 @@ class _Comparison:
         waves: list[asyncio.Task[None]] = []
         try:
             while (left or any(not each.done() for each in waves)) and _now() < self._deadline:
+                for each in waves:
+                    if each.done():
+                        each.result()  # an error here, not that of a role, ends all
                 if wave := self._wave(left):
                     waves.append(asyncio.create_task(self._carry_out(wave, left, total)))
                     await asyncio.wait(waves[-1:], timeout=NEXT_S)
