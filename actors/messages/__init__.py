@@ -356,8 +356,7 @@ class ChecksumStart(msgspec.Struct, frozen=True):
 
 
 class ChecksumStarted(msgspec.Struct, frozen=True):
-    """For each tablet, in order, the index of its checkpoint or the error. Tablets beyond these were not begun: ask again for
-    them when the others are digested."""
+    """For each tablet, in order, the index of its checkpoint or the error; Throttled if there is no room now."""
 
     indexes: tuple[int | None, ...]
     errors: tuple[Triple | None, ...]

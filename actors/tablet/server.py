@@ -387,13 +387,16 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
     @rpc
     async def checksum_start(self, request: m.ChecksumStart) -> m.ChecksumStarted:
         self._require_serving()
-        return self.checksums.begin(request, self._checkpoint)
+        return self.checksums.begin(request, self._leading, self._checkpoint)
 
-    def _checkpoint(self, tablet: str) -> tuple[int, Replica]:
+    def _leading(self, tablet: str) -> Replica:
         replica = self._running(tablet)
         if not replica.leads:
             raise replica.not_leader()
-        return self.rounds.step(replica, replica.propose, self.world.now(), CHECKPOINT, b"").index, replica
+        return replica
+
+    def _checkpoint(self, replica: Replica) -> int:
+        return self.rounds.step(replica, replica.propose, self.world.now(), CHECKPOINT, b"").index
 
     @rpc
     async def checksum(self, query: m.ChecksumQuery) -> m.ChecksumReply:

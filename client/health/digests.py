@@ -20,6 +20,7 @@ from ebla.actors.errors import (
     NetworkError,
     NotLeader,
     NotRunning,
+    Throttled,
     Unavailable,
     outcomes,
 )
@@ -31,6 +32,7 @@ from ebla.storage.errors import EblaError
 DIGEST_S_MAX = 600.0  # of all tablets together
 ROOM = 100  # replicas of one server under way: their snapshots wait for each other
 NEXT_S = 2.0
+BUSY_S = 0.2  # between two calls to leaders that have no room
 CHECKPOINT_S = 10.0  # for the leaders to begin it, and again for a replica to apply it
 DIGEST_ASK_S = 5.0  # one request; a replica that still reads is asked again
 
@@ -84,9 +86,13 @@ class _Comparison:
     def _wave(self, left: deque[m.TabletLocation]) -> list[m.TabletLocation]:
         """Take the next tablets for which all their servers have room."""
         wave: list[m.TabletLocation] = []
-        while left and all(self._under_way[replica.address] < ROOM for replica in left[0].replicas):
-            wave.append(left.popleft())
-            self._under_way.update(replica.address for replica in wave[-1].replicas)
+        for _ in range(len(left)):
+            location = left.popleft()
+            if all(self._under_way[replica.address] < ROOM for replica in location.replicas):
+                wave.append(location)
+                self._under_way.update(replica.address for replica in location.replicas)
+            else:
+                left.append(location)
         return wave
 
     def _end(self, address: str) -> None:
@@ -96,22 +102,35 @@ class _Comparison:
     async def _carry_out(
         self, wave: Sequence[m.TabletLocation], left: deque[m.TabletLocation], total: int
     ) -> None:
+        try:
+            await self._begin_and_compare(wave, left)
+            self._progress(len(self._found), total)
+        finally:
+            self._ended.set()
+
+    async def _begin_and_compare(
+        self, wave: Sequence[m.TabletLocation], left: deque[m.TabletLocation]
+    ) -> None:
         begun = await _begin(self._network, wave, min(self._deadline, _now() + CHECKPOINT_S))
         ready: list[tuple[m.TabletLocation, int]] = []
+        later: list[m.TabletLocation] = []
         for location in reversed(wave):
             index = begun.get(location.tablet)
             if isinstance(index, int):
                 ready.append((location, index))
                 continue
             if index is None:
-                left.appendleft(location)
+                later.append(location)
             else:
                 self._found[location.tablet] = Digests(0, {}, index)
             for replica in location.replicas:
                 self._end(replica.address)
+        if later:
+            if not ready:
+                await asyncio.sleep(BUSY_S)
+            left.extendleft(later)
+            self._ended.set()
         await self._compare(ready)
-        self._progress(len(self._found), total)
-        self._ended.set()
 
     async def _compare(self, begun: Sequence[tuple[m.TabletLocation, int]]) -> None:
         """The digests of the replicas of these tablets at their checkpoints, with one call to each server."""
@@ -193,14 +212,13 @@ async def _begin(
             break
         answers = await gathered([_start(network, each, some, left_s) for each, some in asked.items()])
         for (address, tablets), answer in zip(asked.items(), answers, strict=True):
-            for tablet, outcome in zip(tablets, answer, strict=False):
+            for tablet, outcome in zip(tablets, answer, strict=True):
                 if isinstance(outcome, NotLeader | NetworkError | NotRunning):
                     asking[tablet].refused(address, outcome)
                     continue
-                begun[tablet] = unanswered(outcome) if isinstance(outcome, EblaError) else outcome
                 del asking[tablet]
-            for tablet in tablets[len(answer) :]:
-                del asking[tablet]
+                if not isinstance(outcome, Throttled):
+                    begun[tablet] = unanswered(outcome) if isinstance(outcome, EblaError) else outcome
     none = Unanswered(Unavailable.__name__, "the tablet has no replica that answers in time")
     return begun | {tablet: unanswered(each.last) if each.last else none for tablet, each in asking.items()}
 
@@ -208,7 +226,7 @@ async def _begin(
 async def _start(
     network: Network, address: str, tablets: Sequence[str], timeout_s: float
 ) -> Sequence[int | EblaError]:
-    """The indexes of the checkpoints, or the errors, of the first of these tablets."""
+    """The indexes of the checkpoints, or the errors."""
     request = m.ChecksumStart(tuple(tablets))
     try:
         answer = await network.call(address, "checksum_start", request, m.ChecksumStarted, timeout_s)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.errors import AlreadyInProgress, to_triple
+from ebla.actors.errors import AlreadyInProgress, Throttled, to_triple
 from ebla.actors.tablet.engine.space import Space
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.medium import SPACE_BYTES
@@ -223,7 +223,11 @@ class Reading:
             self.calls.append((address, method, len(begun)))
             for at, tablet in enumerate(begun):
                 self.ready_at[tablet] = now + self.seconds * (1 + at // 2)
-            return m.ChecksumStarted((7,) * len(begun), (None,) * len(begun))
+            later = len(message.tablets) - len(begun)
+            busy = to_triple(Throttled("no room"))
+            return m.ChecksumStarted(
+                (*[7] * len(begun), *[None] * later), (*[None] * len(begun), *[busy] * later)
+            )
         self.calls.append((address, method, len(message.checkpoints)))
         await asyncio.sleep(
             min(message.timeout_s, max(self.ready_at[t] for t, _ in message.checkpoints) - now)
@@ -312,6 +316,41 @@ def test_tablets_for_which_a_server_has_no_room_are_begun_in_a_later_wave() -> N
     found = run(digests(reading, [table_of(*tablets)]))
     assert sorted(found) == tablets and all(each.index == 7 for each in found.values())
     assert [count for _, method, count in reading.calls if method == "checksum_start"] == [3, 3, 1]
+
+
+def test_a_hung_server_holds_up_no_tablet_of_others() -> None:
+    class Hung(Reading):
+        async def call(self, address: str, method: str, message: Any, reply: Any, timeout_s: float) -> Any:
+            if address == "hung" and method == "checksum":
+                await asyncio.sleep(message.timeout_s)
+                late = to_triple(AlreadyInProgress("it still reads"))
+                return m.ChecksumReply((None,) * len(message.checkpoints), (late,) * len(message.checkpoints))
+            return await super().call(address, method, message, reply, timeout_s)
+
+    there = [f"h{number:03}" for number in range(150)]
+    here = [f"t{number:03}" for number in range(500)]
+    tables = [table_of(*there, servers=["hung"]), table_of(*here, servers=SERVERS[:3])]
+    found = run(digests(Hung(0.0, begin_max=1000), tables, timeout_s=60.0))
+    assert all(isinstance(each, m.Digest) for name in here for each in found[name].replicas.values()) and all(
+        len(found[name].replicas) == 3 for name in here
+    )
+    assert not any(isinstance(each, m.Digest) for name in there for each in found[name].replicas.values())
+
+
+def test_an_error_of_the_comparison_itself_ends_it_at_once() -> None:
+    class Broken(Reading):
+        async def call(self, address: str, method: str, message: Any, reply: Any, timeout_s: float) -> Any:
+            if method == "checksum":
+                await asyncio.sleep(4.0)
+                raise RuntimeError("a defect")
+            return await super().call(address, method, message, reply, timeout_s)
+
+    async def main() -> float:
+        with pytest.raises(RuntimeError, match="a defect"):
+            await digests(Broken(0.0, begin_max=10), [table_of("t1")])
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) < 5.0
 
 
 def test_ctrl_c_ends_a_comparison_without_a_traceback() -> None:

@@ -25,7 +25,7 @@ async def filled(group: Group, count: int) -> list[str]:
 async def begin(group: Group, host: str, tablets: list[str]) -> dict[str, int | Exception]:
     request = m.ChecksumStart(tuple(tablets))
     reply = await group.ask(host, "checksum_start", request, m.ChecksumStarted)
-    return dict(zip(tablets, errors.outcomes(reply.indexes, reply.errors), strict=False))
+    return dict(zip(tablets, errors.outcomes(reply.indexes, reply.errors), strict=True))
 
 
 async def compare(group: Group, host: str, checkpoints: dict[str, Any], timeout_s: float = 4.0) -> list[Any]:
@@ -66,15 +66,32 @@ async def test_a_call_answers_with_the_digests_that_are_ready_in_time(group: Gro
 
 
 @simulated()
-async def test_a_server_begins_no_more_checkpoints_than_it_has_room_for(
+async def test_a_server_begins_no_more_checkpoints_than_its_disks_have_room_for(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, here, _ = await led(group, await filled(group, 9))
+    host, here, _ = await led(group, await filled(group, 12))
+    on_disks(group, host, {tablet: "one" if tablet in here[:4] else "other" for tablet in here})
     sizes = [group.replica(host, tablet).size_bytes for tablet in here]
     monkeypatch.setattr(checksums, "BEGIN_BYTES", sum(sizes[:2]))
-    assert list(await begin(group, host, here)) == here[:2]
+    run = group.replica(host, here[0]).store.environment.run
+
+    async def slowly(work: Any, *arguments: Any) -> Any:
+        await group.sleep(3.0)
+        return await run(work, *arguments)
+
+    for tablet in here[:2]:
+        environment: Any = group.replica(host, tablet).store.environment
+        environment.run = slowly
+    begun = await begin(group, host, here)
+    assert [isinstance(begun[tablet], int) for tablet in here[:4]] == [True, True, False, False]
+    assert isinstance(begun[here[4]], int), "the other disk has room"
+    await group.settle()
+    again = await begin(group, host, here[2:4])
+    assert all(isinstance(each, errors.Throttled) for each in again.values()), "those before are not read yet"
+    await group.sleep(6.0)
     monkeypatch.setattr(checksums, "BEGIN_BYTES", 1)
-    assert list(await begin(group, host, here)) == here[:1], "a large tablet is begun alone"
+    begun = await begin(group, host, here[2:4])
+    assert [isinstance(each, int) for each in begun.values()] == [True, False], "a large one is begun alone"
 
 
 def on_disks(group: Group, host: str, places: dict[str, str]) -> None:

@@ -4,8 +4,8 @@ The leader appends a checkpoint entry to the log. Every replica that applies thi
 beside the event loop. A comparison then requests the digest at that index from each replica.
 
     wide       one call begins the checkpoints of many tablets, and one call waits for many digests
-    bounded    a call begins no more than BEGIN_BYTES of rows, whose snapshots wait for their turn; DIGESTS_MAX digests of a
-               disk are made at the same time, so that a disk that hangs delays no other; KEPT_MAX are kept or wait
+    bounded    of each disk, tablets with BEGIN_BYTES of rows are under way, whose snapshots wait for their turn, and DIGESTS_MAX
+               digests are made at the same time, so that a disk that hangs delays no other; KEPT_MAX are kept or wait
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ebla.storage.tablets.tablet_store import TabletSnapshot
 
 KEPT_MAX = 400  # digests of a server; the oldest are dropped
 DIGESTS_MAX = 2  # of a disk, made at the same time: each reads a whole tablet
-BEGIN_BYTES = 64_000_000  # of the rows of the tablets that one call begins; a larger tablet is begun alone
+BEGIN_BYTES = 64_000_000  # of rows of a disk whose digests wait or are made; a larger tablet is begun alone
+BUSY_S = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,7 @@ class Wanted:
     index: int
     snapshot: TabletSnapshot
     future: asyncio.Future[Digest]
+    size: int
 
 
 class Checksums:
@@ -44,44 +46,61 @@ class Checksums:
         self._digests: dict[tuple[str, int], asyncio.Future[Digest]] = {}
         self._waiting: dict[str, dict[tuple[str, int], Wanted]] = {}  # by disk
         self._made: Counter[str] = Counter()  # by disk: those that are made now
+        self._sizes: Counter[str] = Counter()  # by disk: bytes of rows of those that wait, or are made
 
     def begin(
-        self, request: ChecksumStart, checkpoint: Callable[[str], tuple[int, Replica]]
+        self,
+        request: ChecksumStart,
+        leading: Callable[[str], Replica],
+        checkpoint: Callable[[Replica], int],
     ) -> ChecksumStarted:
-        """Begin the checkpoints of the first tablets, those with BEGIN_BYTES of rows together. `checkpoint` appends the entry of
-        one tablet."""
+        """Begin the checkpoints of tablets whose disks have room. `checkpoint` appends the entry of one."""
         indexes: list[int | None] = []
         failed: list[errors.Triple | None] = []
-        size = 0
+        sizes = self._sizes.copy()  # with those that begin now, and are applied soon
         for tablet in request.tablets:
-            if size >= BEGIN_BYTES:
-                break
             try:
-                index, replica = checkpoint(tablet)
+                replica = leading(tablet)
+                place = self._place(replica)
+                if sizes[place] >= BEGIN_BYTES:
+                    raise errors.Throttled(
+                        "other tablets of this disk are read for their digests; ask again",
+                        limit="digests",
+                        retry_after_s=BUSY_S,
+                    )
+                indexes.append(checkpoint(replica))
+                failed.append(None)
+                sizes[place] += replica.size_bytes
             except EblaError as error:
                 indexes.append(None)
                 failed.append(errors.to_triple(error))
-            else:
-                indexes.append(index)
-                failed.append(None)
-                size += replica.size_bytes
         return ChecksumStarted(tuple(indexes), tuple(failed))
+
+    def _place(self, replica: Replica) -> str:
+        return self.world.disk.place_of(replica.store.environment.path)
 
     def applied(self, replica: Replica, snapshot: TabletSnapshot) -> None:
         """Begin the digest of a checkpoint that was just applied; `snapshot` is its state."""
         while len(self._digests) >= KEPT_MAX:
             self._drop(next(iter(self._digests)))
         key = replica.tablet, snapshot.position.index
+        if key in self._digests:  # the replica was copied again, and applies its log again
+            self._drop(key)
         future = self._digests[key] = asyncio.get_running_loop().create_future()
-        place = self.world.disk.place_of(replica.store.environment.path)
-        self._waiting.setdefault(place, {})[key] = Wanted(replica, key[1], snapshot, future)
+        place, size = self._place(replica), replica.size_bytes
+        self._waiting.setdefault(place, {})[key] = Wanted(replica, key[1], snapshot, future, size)
+        self._sizes[place] += size
         self._go_on(place)
 
     def _drop(self, key: tuple[str, int]) -> None:
         settle(self._digests.pop(key), _dropped(key[1]))
-        for waiting in self._waiting.values():
+        for place, waiting in self._waiting.items():
             if key in waiting:
-                waiting.pop(key).snapshot.close()
+                self._end(place, waiting.pop(key))
+
+    def _end(self, place: str, wanted: Wanted) -> None:
+        wanted.snapshot.close()
+        self._sizes[place] -= wanted.size
 
     def _go_on(self, place: str) -> None:
         """Make the next digests of a disk."""
@@ -144,9 +163,9 @@ class Checksums:
         else:
             settle(future, Digest(replica.tablet, wanted.index, rows, value))
         finally:
-            wanted.snapshot.close()
+            self._end(place, wanted)
             self._made[place] -= 1
-            self._go_on(place)
+        self._go_on(place)
 
 
 def _dropped(index: int) -> InvalidArgument:
