@@ -164,3 +164,20 @@ async def test_a_digest_that_was_dropped_for_newer_ones_is_refused(
         assert isinstance((await compare(group, host, await begin(group, host, [tablet])))[0], m.Digest)
     (dropped,) = await compare(group, host, first)
     assert isinstance(dropped, errors.InvalidArgument) and "make a new one" in str(dropped)
+
+
+@simulated()
+async def test_a_replica_that_applies_a_checkpoint_again_is_digested_again(group: Group) -> None:
+    """As after a copy, with the log of which it was applied before."""
+    (tablet,) = await filled(group, 1)
+    host = await group.leader(tablet)
+    server, replica = group.server(host), group.replica(host, tablet)
+    begun = await begin(group, host, [tablet])
+    (first,) = await compare(group, host, begun)
+    for _ in range(2):
+        server.checksums.applied(replica, replica.store.snapshot())
+    assert replica.store.applied.index == begun[tablet]
+    (second,) = await compare(group, host, begun)
+    assert first == second
+    await group.settle()
+    assert not any(server.checksums._waiting.values()) and not any(server.checksums._sizes.values())
