@@ -116,7 +116,7 @@ def _death(db: Any) -> Iterator[Figure]:
 
 
 def _loss() -> Iterator[Figure]:
-    """SIGKILL of a host that does not return: its replicas are made anew on the three others."""
+    """SIGKILL of a host that does not return: new replicas are made on the three others."""
     settings = {"tablet_server": {"follower_failed_s": PATIENCE_S}}
     with (
         tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,

@@ -31,7 +31,7 @@ from ebla.storage.errors import EblaError
 
 DIGEST_S_MAX = 600.0  # of all tablets together
 ROOM = 100  # replicas of one server under way: their snapshots wait for each other
-NEXT_S = 2.0
+NEXT_S = 2.0  # a wave that takes longer goes on beside the next one
 BUSY_S = 0.2  # between two calls to leaders that have no room
 CHECKPOINT_S = 10.0  # for the leaders to begin it, and again for a replica to apply it
 DIGEST_ASK_S = 5.0  # one request; a replica that still reads is asked again
@@ -53,6 +53,8 @@ async def digests(
 
 
 class _Comparison:
+    """The waves of one comparison, and the digests that it has found."""
+
     def __init__(self, network: Network, deadline: float, progress: Callable[[int, int], None]) -> None:
         self._network = network
         self._deadline = deadline
@@ -163,8 +165,8 @@ class _Comparison:
                 else outcomes(answer.digests, answer.errors)
             )
             again: list[tuple[str, int]] = []
+            until = {AlreadyInProgress: self._deadline, Unavailable: applied_by}
             for checkpoint, part in zip(asked, parts, strict=True):
-                until = {AlreadyInProgress: self._deadline, Unavailable: applied_by}
                 if isinstance(part, EblaError) and _now() < until.get(type(part), 0.0):
                     again.append(checkpoint)
                     continue

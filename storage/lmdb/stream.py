@@ -1,9 +1,9 @@
 """The transfer of an environment to another disk: all of its items at one end, a new environment at the other.
 
-One process walks, another builds (copier.py); servers only pass their bytes on. A walk of all pages inside the owner
-would block an aborted commit and the growth of the map for its whole time, and a damaged tree could break the owner's
-memory. To the owner the walking process is one more reader of its lock file. The new environment is made beside its
-name, adopted (files.py) and renamed at the end.
+One process walks, another builds, and both are forks of one origin (copier.py); servers only pass their bytes on. A walk of
+all pages inside the owner would block an aborted commit and the growth of the map for its whole time, and a damaged tree
+could break the owner's memory. To the owner the walking process is one more reader of its lock file. The new environment is
+made beside its name, adopted (files.py) and renamed at the end.
 
 Rows are verified where they arrive; other records are not checked.
 """
@@ -121,7 +121,7 @@ class LmdbStream:
 
 
 class Copier:
-    """A process that walks or builds. `stdin`: of one that builds; `stdout`: of one that walks."""
+    """The owner's side of a process that walks or builds. `stdin`: of one that builds; `stdout`: of one that walks."""
 
     def __init__(
         self, pid: int, stdin: BinaryIO | None, stdout: BinaryIO | None, stderr: BinaryIO, end: BinaryIO

@@ -76,7 +76,7 @@ class CopySources:
         self.bandwidth = Bandwidth(self.world.clock, self.options.copy_bytes_per_s)
         self.sent_bytes = 0
         self._beginning: dict[tuple[str, str], None] = {}  # tablet, requestor
-        self._begun_one = Bell()
+        self._session_begun = Bell()
 
     def start(self) -> None:
         self.world.spawn(self._expire(), "copy sessions")
@@ -167,7 +167,7 @@ class CopySources:
             index=flushed.index,
         )
         self.retention.sources[source.id] = source
-        self._begun_one.ring()
+        self._session_begun.ring()
         return m.CopyBegun(
             session=source.id,
             idle_s=self.options.copy_idle_s,
@@ -328,7 +328,7 @@ class CopySources:
     async def _expire(self) -> None:
         while True:
             if not self.retention.sources and not len(self.retention):
-                await self._begun_one.wait()
+                await self._session_begun.wait()
             await self.world.clock.sleep(EXPIRY_CHECK_S)
             now = self.world.now()
             for source in list(self.retention.sources.values()):

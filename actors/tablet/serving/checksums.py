@@ -26,7 +26,6 @@ from ebla.storage.tablets.tablet_store import TabletSnapshot
 KEPT_MAX = 400  # digests of a server; the oldest are dropped
 DIGESTS_MAX = 2  # of a disk, made at the same time: each reads a whole tablet
 BEGIN_BYTES = 64_000_000  # of rows of a disk whose digests wait or are made; a larger tablet is begun alone
-BUSY_S = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +62,10 @@ class Checksums:
                 replica = leading(tablet)
                 place = self._place(replica)
                 if sizes[place] >= BEGIN_BYTES:
-                    raise errors.Throttled(
-                        "other tablets of this disk are read for their digests; ask again",
-                        limit="digests",
-                        retry_after_s=BUSY_S,
+                    why = (
+                        f"other tablets are read for their digests, on the disk of tablet {tablet}; ask again"
                     )
+                    raise errors.Throttled(why, limit="digests")
                 indexes.append(checkpoint(replica))
                 failed.append(None)
                 sizes[place] += replica.size_bytes
