@@ -40,6 +40,7 @@ VALUE_BYTES = 1000
 LOAD_ROWS = 50_000  # upserted at a time
 REPAIR_TABLETS, REPAIR_TABLET_BYTES = 50, 20_000_000
 WITHIN_S = 900.0
+LOOK_S = 0.1  # between two looks: more of them would take a part of the processors
 SAMPLES = 400
 
 
@@ -72,14 +73,16 @@ def fill(table: Any, total_bytes: int) -> None:
         table.upsert(pa.table([keys, values], schema=loads.SCHEMA))
 
 
-def copy(db: Any, total_bytes: int) -> Copy:
+def copy(db: Any, total_bytes: int, storage: str) -> Copy:
     """Move one tablet to the host that has no replica of it; then back, while another table gets writes."""
-    table = db.create_table("copied", schema=loads.SCHEMA, primary_key=["k"], replicas=3)
+    table = db.create_table("copied", schema=loads.SCHEMA, primary_key=["k"], replicas=3, storage=storage)
     fill(table, total_bytes)
     table.flush()
     other = db.create_table("beside", schema=loads.SCHEMA, primary_key=["k"], replicas=3)
     ask = _Asker()
     tablet = table.info().tablets[0]
+    if storage == "columns":
+        _compact(ask, tablet)
     held = [replica.address for replica in tablet.replicas]
     target = next(each.address for each in db.servers() if each.address not in held)
     source = next(each for each in held if each != tablet.leader)
@@ -114,6 +117,14 @@ def _move(ask: _Asker, tablet: str, source: str, target: str) -> float:
     copy_s = time.perf_counter() - began
     ask.until(lambda: ask.state(source, tablet) in (m.DELETED, m.DOES_NOT_EXIST))
     return copy_s
+
+
+def _compact(ask: _Asker, tablet: m.TabletLocation) -> None:
+    """Merge the rows of all replicas, which servers would do beside the copy."""
+    for each in (replica.address for replica in tablet.replicas):
+        first = ask(each, "compact", m.CompactRequest(tablet.tablet, None), m.CompactReply)
+        again = m.CompactRequest(tablet.tablet, first.upto)
+        ask.until(lambda each=each, again=again: not ask(each, "compact", again, m.CompactReply).left_bytes)
 
 
 def _samples(table: Any, enough: Callable[[int], bool]) -> Samples:
@@ -219,7 +230,7 @@ class _Asker:
                     raise
                 return None
 
-        until(tried, WITHIN_S, "not", 0.02)
+        until(tried, WITHIN_S, "not", LOOK_S)
 
 
 class _Memory(Watching):
@@ -247,16 +258,20 @@ class _Memory(Watching):
 
 
 def _cpu_s(pid: int) -> float:
-    """The CPU time of the process and of its ended children."""
-    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
-    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    """The CPU time of the process and of its copiers, also those that have ended."""
+    ticks = 0
+    for each in _processes(pid):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            times = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:15]
+            ticks += sum(map(int, times))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _anonymous(pid: int) -> int:
-    """The anonymous memory of a process and its children: the kernel can reclaim the pages of LMDB's files."""
+    """The anonymous memory of a process and its copiers: the kernel can reclaim the pages of LMDB's files."""
     total = 0
-    for each in (str(pid), *_children(pid)):
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # a child that has ended
+    for each in _processes(pid):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             found = re.search(
                 r"^Anonymous:\s+(\d+) kB", Path(f"/proc/{each}/smaps_rollup").read_text(), re.MULTILINE
             )
@@ -264,9 +279,12 @@ def _anonymous(pid: int) -> int:
     return total
 
 
-def _children(pid: int) -> list[str]:
-    found: list[str] = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-            found += (thread / "children").read_text().split()
+def _processes(pid: int) -> list[int]:
+    """The process, and those below it that have not ended."""
+    found = [pid]
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                for child in map(int, (thread / "children").read_text().split()):
+                    found += _processes(child)
     return found

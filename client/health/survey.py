@@ -32,7 +32,6 @@ CALLS_MAX = 32  # at the same time
 MASTER_S = 5.0
 SERVER_S = 3.0
 DIGEST_S_MAX = 600.0  # of all tablets together
-DIGEST_TABLETS_MAX = 4  # at the same time: every replica reads a whole tablet
 CHECKPOINT_S = 10.0  # for the leader to begin it, and again for a replica to apply it
 DIGEST_ASK_S = 5.0  # one request; a replica that still reads is asked again
 

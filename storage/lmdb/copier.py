@@ -37,7 +37,8 @@ LENGTH_BYTES = 4
 SIZE_BYTES = 8  # before the first frame: the estimated length of the stream
 FRAME_BYTES = 1 << 20
 FRAME_MAX = 1 << 28
-STEP = 16  # items between two checks of the size of a frame
+STEP = 16  # small items between two checks of the size of a frame
+SMALL_BYTES = FRAME_BYTES // STEP // 4
 SAMPLED = 64  # items at either end of a database
 SYNC_BYTES = 4 << 20  # written between two syncs, for which a sync of another process may have to wait
 ROOM_BYTES = 1 << 26
@@ -98,10 +99,11 @@ def frames(transaction: Transaction, database: lmdb._Database, entries: int) -> 
     sent, more = 0, True
     while more and sent <= entries:
         items: list[Item] = []
-        size = 0
-        while size < FRAME_BYTES and (some := list(islice(found, STEP))):
+        size, step = 0, 1
+        while size < FRAME_BYTES and (some := list(islice(found, step))):
             items += some
             size += _size(some)
+            step = STEP if size <= SMALL_BYTES * len(items) else 1
         sent += len(items)
         more = size >= FRAME_BYTES
         if items:

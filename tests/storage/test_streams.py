@@ -166,6 +166,17 @@ async def test_frames_in_wrong_order_and_missing_items_are_refused(two: Two) -> 
     await two.arrive(bytes_of(found))
 
 
+@pytest.mark.parametrize(("count", "size", "in_one"), [(4, copier.FRAME_BYTES, 1), (5000, 1000, 1057)])
+@between_disks
+async def test_a_frame_has_about_a_megabyte_of_large_and_of_small_items(
+    two: Two, count: int, size: int, in_one: int
+) -> None:
+    environment = await two.environment([(b"%04d" % number, bytes(size)) for number in range(count)])
+    parts = [items for name, items in frames(await two.bytes_of(environment)) if name == b"t"]
+    assert sum(map(len, parts)) == count
+    assert {len(items) for items in parts[:-1]} == {in_one}
+
+
 @between_disks
 async def test_a_tree_with_hidden_items_or_a_circle_is_not_copied(two: Two) -> None:
     source = await two.environment()
