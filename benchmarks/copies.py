@@ -40,7 +40,7 @@ VALUE_BYTES = 1000
 LOAD_ROWS = 50_000  # upserted at a time
 REPAIR_TABLETS, REPAIR_TABLET_BYTES = 50, 20_000_000
 WITHIN_S = 900.0
-LOOK_S = 0.1  # between two looks: more of them would take a part of the processors
+LOOK_S = 0.1  # between two looks at a state: more frequent ones would slow a copy down
 SAMPLES = 400
 
 

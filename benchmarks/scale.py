@@ -280,7 +280,7 @@ class Upserts(NamedTuple):
 
 
 def _upserts(table: Any) -> Upserts:
-    """Medians of five rounds. The second deployment is there for as long."""
+    """Medians of five rounds. The second deployment runs only meanwhile."""
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory:
         launch.up({"name": OTHER, "data_dir": directory})
         with ebla.connect(OTHER) as db:

@@ -38,7 +38,7 @@ SIZE_BYTES = 8  # before the first frame: the estimated length of the stream
 FRAME_BYTES = 1 << 20
 FRAME_MAX = 1 << 28
 STEP = 16  # small items between two checks of the size of a frame
-SMALL_BYTES = FRAME_BYTES // STEP // 4
+SMALL_BYTES = FRAME_BYTES // STEP // 4  # of a small item: STEP of them exceed a frame by a quarter at most
 SAMPLED = 64  # items at either end of a database
 SYNC_BYTES = 4 << 20  # written between two syncs, for which a sync of another process may have to wait
 ROOM_BYTES = 1 << 26
@@ -94,7 +94,8 @@ def write(out: BinaryIO, frame: Frame) -> None:
 
 
 def frames(transaction: Transaction, database: lmdb._Database, entries: int) -> Iterator[list[Item]]:
-    """All items. Raises Broken: a damaged page may hide some, or lead in a circle."""
+    """All items, some FRAME_BYTES at a time: both ends of a stream hold a whole frame. Raises Broken: a damaged page may hide some
+    items, or lead in a circle."""
     found = transaction.cursor(db=database).iternext()
     sent, more = 0, True
     while more and sent <= entries:
