@@ -218,8 +218,9 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         )
 
     def _reporter(self, master: str, active: Active) -> Reporter:
-        held = self.lifecycle.all
-        return Reporter(self.world, self.options, self.identity, held, master, self.load, self.space, active)
+        return Reporter(
+            self.world, self.options, self.identity, self.lifecycle, master, self.load, self.space, active
+        )
 
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
         known = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)

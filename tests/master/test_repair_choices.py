@@ -12,10 +12,7 @@ from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair import repairs
 from ebla.actors.master.repair.repairs import Repair, Repairs
 from ebla.actors.master.rules.healing import Add, Stay
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
 from tests.master.builders import Story, configuration, heartbeat, replica, report
 
 OPTIONS = MasterOptions(unresponsive_s=10.0)
@@ -33,16 +30,19 @@ class Scene:
     def tablet(self, members: Configuration, health: dict[str, str], name: str = "flights") -> str:
         """Reports of the first member, which leads."""
         tablet = self.story.running(*(peer.uuid for peer in members.peers), name=name)
+        self.report(tablet, members, health)
+        return tablet
+
+    def report(self, tablet: str, members: Configuration, health: dict[str, str]) -> None:
         reported = replica(tablet, members, members.peers[0].uuid, role="leader", health=health)
         self.story.apply(e.ConfigurationChanged(tablet, members))
         self.views.merge(self.story.catalog, members.peers[0].uuid, report(reported))
-        return tablet
 
     def decide(self, tablet: str, now: float = 0.0) -> Repair | None:
         return self.repairs.decide(self.story.catalog, self.servers, tablet, now)
 
-    def chosen(self, tablet: str) -> str:
-        repair = self.decide(tablet)
+    def chosen(self, tablet: str, now: float = 0.0) -> str:
+        repair = self.decide(tablet, now)
         assert repair is not None and isinstance(repair.action, Add)
         return repair.action.peer.uuid
 
@@ -107,6 +107,72 @@ def test_a_replace_flag_is_cleared_only_after_a_while_without_targets():
     assert scene.decide(tablet, now=110.0) is None
     repair = scene.decide(tablet, now=120.0)
     assert repair is not None and repair.action == Stay(peers[2])
+
+
+def _coming(leader: str, newcomer: str) -> Configuration:
+    """The newcomer is on its way into the place of c."""
+    peers = configuration(leader, "b", "c").peers
+    return Configuration((*peers, Peer(newcomer, f"tablet-server/{newcomer}", NON_VOTER, promote=True)), 2)
+
+
+def test_a_server_gets_a_bounded_number_of_replicas_at_a_time(monkeypatch):
+    monkeypatch.setattr(repairs, "COMING_MAX", 2)
+    scene = Scene("a", "b", "c", "d")
+    tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(4)]
+    assert [scene.chosen(tablet) for tablet in tablets[:2]] == ["d", "d"]
+    assert scene.decide(tablets[2]) is None and scene.decide(tablets[3], now=60.0) is None
+    assert [scene.chosen(tablet) for tablet in tablets[:2]] == ["d", "d"], "a choice is kept"
+    for tablet, health in zip(tablets[:2], ("healthy", "unhealthy"), strict=True):
+        scene.report(tablet, _coming("a", "d"), {**FAILED, "d": health})
+    assert scene.decide(tablets[2], now=61.0) is not None, "one of them will not arrive"
+    assert scene.decide(tablets[3], now=61.0) is None
+    scene.report(tablets[0], configuration("a", "b", "d", index=3), {"b": "healthy", "d": "healthy"})
+    assert scene.decide(tablets[3], now=61.1) is None, "they are counted from time to time"
+    assert scene.decide(tablets[3], now=62.0) is not None
+
+
+def test_a_replica_without_a_live_leader_keeps_no_other_from_its_server(monkeypatch):
+    monkeypatch.setattr(repairs, "COMING_MAX", 1)
+    scene = Scene("a", "b", "c", "d", "e")
+    stuck = scene.tablet(configuration("e", "b", "c", index=1), FAILED, name="stuck")
+    scene.report(stuck, _coming("e", "d"), {**FAILED, "d": "healthy"})
+    scene.story.apply(e.ServerDraining("tablet-server/e", True))
+    tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    assert scene.decide(tablet) is None
+    scene.servers = Servers(unresponsive_s=5.0)
+    for uuid in "abcd":
+        scene.servers.heartbeat(heartbeat(uuid, register=True), 10.0)
+    assert scene.chosen(tablet, now=10.0) == "d"
+
+
+def test_a_replace_flag_is_kept_while_the_only_target_gets_other_replicas(monkeypatch):
+    monkeypatch.setattr(repairs, "COMING_MAX", 1)
+    scene = Scene("a", "b", "c", "d")
+    other = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    assert scene.chosen(other) == "d"
+    peers = configuration("a", "b", "c").peers
+    marked = Configuration((*peers[:2], Peer("c", "tablet-server/c", replace=True)), 1)
+    tablet = scene.tablet(marked, {"b": "healthy", "c": "healthy"}, name="marked")
+    assert [scene.decide(tablet, now=now) for now in (0.0, 60.0, 120.0)] == [None] * 3
+
+
+def test_a_tablet_whose_writes_wait_gets_a_replica_beyond_the_bound(monkeypatch):
+    monkeypatch.setattr(repairs, "COMING_MAX", 0)
+    scene = Scene("a", "b", "c", "d")
+    tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    assert scene.decide(tablet) is None
+    monkeypatch.setattr(Repairs, "_is_urgent", lambda *_: True)
+    assert scene.chosen(tablet) == "d"
+
+
+def test_tablets_without_news_are_checked_at_a_bounded_rate(monkeypatch):
+    monkeypatch.setattr(repairs, "TURNS_PER_S", 4)
+    scene = Scene("a", "b", "c")
+    tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(7)]
+    assert list(scene.repairs.unsettled(0.0)) == tablets, "all are news"
+    looks = [list(scene.repairs.unsettled(now)) for now in (1.0, 1.1, 1.3, 1.6, 2.6)]
+    assert sum(map(len, looks)) >= len(tablets) and [t for look in looks for t in look][:7] == tablets
+    assert all(len(look) <= 3 for look in looks), "as many as are due since half a second ago"
 
 
 def test_a_bounded_number_of_tablets_is_checked_per_pass_in_turn(monkeypatch):

@@ -7,11 +7,15 @@ leaders' reports. Two kinds of things are kept:
   once are balanced and a repeated choice is the same;
 - the time since which a replace flag could not be fulfilled, because a short silence of a server must not
   undo a move; and since which the writes of a PacificA tablet wait for a voter.
+
+Repairs come in waves: while COMING_MAX replicas are on their way to a server, it gets no further ones, unless writes wait for one.
+A server copies few at a time, and the groups of those that wait would be awake until their turn: with 4,000 of them, they took
+most of the processors, and each copy took four times as long.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
@@ -24,10 +28,15 @@ from ebla.actors.master.cluster.servers import Server, Servers, gets_new
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.rules import healing
 from ebla.actors.replication.configuration import VOTER, Configuration, Order, Peer
+from ebla.actors.replication.health import HEALTHY, UNKNOWN
 from ebla.actors.world import Random
 
 CHECKS_MAX = 256  # tablets checked without a pause, at some 30 us each
 TURN = 0.9  # of bg_s, at least, between two checks of the same tablet without news
+TURNS_PER_S = 1000  # checks of tablets without news: a tenth of a core
+COMING_MAX = (
+    32  # replicas on their way to one server: as many as it copies in some seconds, if they are small
+)
 LOAD_S = 5.0  # longest use of the counts for balancing, because counting reads every tablet
 
 
@@ -61,8 +70,11 @@ class Repairs:
         self._writes_wait: dict[str, float] = {}
         self._load: Load | None = None
         self._counted_at = -inf
+        self._coming: Counter[str] = Counter()  # replicas on their way, by server
+        self._coming_at = -inf
         self._turn: deque[str] = deque()
         self._turns_from = -inf
+        self._next_turn = -inf  # of the next tablet
 
     def unsettled(self, now: float) -> Iterator[str]:
         """Yield up to CHECKS_MAX tablets to decide on.
@@ -80,8 +92,9 @@ class Repairs:
             if news:
                 tablet = next(iter(news))
                 del news[tablet]
-            elif self._turn:
+            elif self._turn and self._next_turn <= now:
                 tablet = self._turn.popleft()
+                self._next_turn = max(self._next_turn, now - self._options.bg_s) + 1 / TURNS_PER_S
             else:
                 return
             if tablet in unsettled:
@@ -102,7 +115,9 @@ class Repairs:
         assert leader is not None, tablet
         as_of = situation.configuration.order
         situation = situation._replace(urgent=self._is_urgent(tablet, situation, now))
-        action = healing.decide(situation, lambda: self._pick(catalog, servers, record, now))
+        action = healing.decide(
+            situation, lambda: self._pick(catalog, servers, record, situation.urgent, now)
+        )
         if isinstance(action, healing.Stay):
             since = self._unfulfilled.setdefault(tablet, now)
             if now - since < self._options.unresponsive_s:
@@ -151,7 +166,9 @@ class Repairs:
 
     # -- choice of a server ----------------------------------------------------------------------------------
 
-    def _pick(self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float) -> Peer | None:
+    def _pick(
+        self, catalog: Catalog, servers: Servers, record: TabletRecord, urgent: bool, now: float
+    ) -> Peer | healing.Later | None:
         assert record.configuration is not None, record.tablet
         as_of, before = record.configuration.order, self._chosen.get(record.tablet)
         candidates = self._candidates(catalog, servers, servers.alive(now), record)
@@ -159,14 +176,39 @@ class Repairs:
             if any(each.uuid == before.peer.uuid for each in candidates):
                 return before.peer
             del self._chosen[record.tablet]
+        coming = self._count_coming(catalog, servers, now)
+        free = [each for each in candidates if urgent or coming[each.uuid] < COMING_MAX]
+        if candidates and not free:
+            return healing.LATER
         load = self._loads(catalog, now)
         held_before = {peer.uuid: now for peer in record.former + record.tombstones}
-        found = choose(1, candidates, load, record.table, held_before, self._random)
+        found = choose(1, free, load, record.table, held_before, self._random)
         if found is None:
             return None
         load.add(record.table, found)
+        coming[found[0].uuid] += 1
         self._chosen[record.tablet] = _Chosen(as_of, found[0])
         return found[0]
+
+    def _count_coming(self, catalog: Catalog, servers: Servers, now: float) -> Counter[str]:
+        """How many replicas are on their way to each server. Those that cannot arrive do not count, or a few of them would keep all
+        others out: their leader is gone, or does not reach them."""
+        if now - self._coming_at < self._options.bg_s:
+            return self._coming
+        self._coming, self._coming_at = Counter(), now
+        for tablet in self._views.unsettled:
+            configuration = catalog.tablets[tablet].configuration
+            assert configuration is not None, tablet
+            chosen = self._chosen.get(tablet)
+            if chosen is not None and chosen.as_of == configuration.order:
+                self._coming[chosen.peer.uuid] += 1
+            coming = [peer.uuid for peer in configuration.peers if peer.promote]
+            situation = self._views.situation(catalog, tablet) if coming else None
+            if situation is not None and servers.is_alive(situation.leader, now):
+                self._coming.update(
+                    uuid for uuid in coming if situation.health.get(uuid, UNKNOWN) in (HEALTHY, UNKNOWN)
+                )
+        return self._coming
 
     def _candidates(
         self, catalog: Catalog, servers: Servers, alive: Sequence[Server], record: TabletRecord

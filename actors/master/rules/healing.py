@@ -80,8 +80,13 @@ class Stay(NamedTuple):
     peer: Peer
 
 
+class Later(NamedTuple):
+    """All servers that could take the replica are getting as many others as they may at a time."""
+
+
+LATER = Later()
 Action = Add | Evict | HandOver | Stay
-Pick = Callable[[], Peer | None]
+Pick = Callable[[], Peer | Later | None]
 
 
 class Member(NamedTuple):
@@ -111,7 +116,7 @@ def majority(voters: int) -> int:
 def decide(situation: Situation, pick: Pick) -> Action | None:
     """Return the next step.
 
-    `pick` returns the best server for one more replica, or None; it is called only if one is needed.
+    `pick` returns the best server for one more replica, LATER, or None if there is none; it is called only if one is needed.
     """
     tablet = _Tablet(situation)
     return tablet.evict() or tablet.add(pick) or tablet.hand_over()
@@ -239,10 +244,10 @@ class _Tablet:
     def add(self, pick: Pick) -> Add | Stay | None:
         if not self.wants_more or not self.can_change:
             return None
-        peer = pick()
-        if peer is not None:
-            return Add(Peer(peer.uuid, peer.address, NON_VOTER, promote=True))
-        return self._stay()
+        found = pick()
+        if isinstance(found, Peer):
+            return Add(Peer(found.uuid, found.address, NON_VOTER, promote=True))
+        return None if found is LATER else self._stay()
 
     def _stay(self) -> Stay | None:
         """Remove the mark of a healthy voter if no server can replace it and no pre-voter is coming."""

@@ -109,7 +109,7 @@ class Deletion:
                 await self._end_copy(tablet)
                 self._require_excluded(request)
                 await self.entomb(tablet, request.reason, request.configuration_unsafe)
-        if tablet not in lifecycle.all():
+        if lifecycle.get(tablet) is None:
             lifecycle.forget_transition(tablet)
 
     @contextlib.asynccontextmanager

@@ -77,10 +77,14 @@ class Lifecycle:
     # -- views
 
     def all(self) -> dict[str, Replica | Broken | Tombstone]:
+        """What this server holds; it may be thousands of tablets, so `get` looks for one."""
         return {**self.tombstones, **self.broken, **self.replicas}
 
+    def get(self, tablet: str) -> Replica | Broken | Tombstone | None:
+        return self.replicas.get(tablet) or self.broken.get(tablet) or self.tombstones.get(tablet)
+
     def state_of(self, tablet: str) -> str:
-        held = self.all().get(tablet) if tablet not in self.replicas else self.replicas[tablet]
+        held = self.get(tablet)
         return m.DOES_NOT_EXIST if held is None else held.state
 
     def pending(self) -> dict[str, Configuration]:
@@ -175,7 +179,7 @@ class Lifecycle:
                     tablet=tablet,
                     state=self.tombstones[tablet].state,
                 )
-            assert tablet not in self.all(), ("a tablet has one replica here", tablet)
+            assert self.get(tablet) is None, ("a tablet has one replica here", tablet)
             consensus = ConsensusState(
                 self.protocols.first_hard_state(request.configuration), request.configuration
             )
@@ -312,7 +316,7 @@ class Lifecycle:
         return Replica(superblock, core, configuration.index, parts.log, parts.rows, rounds, now)
 
     def add(self, replica: Replica) -> None:
-        known = self.all().get(replica.tablet)
+        known = self.get(replica.tablet)
         assert known is None, ("a tablet has one replica here", replica.tablet, known)
         self.replicas[replica.tablet] = replica
         if isinstance(replica.core.hard_state, BallotRecord):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebla.actors.errors import NotActive
@@ -18,13 +18,13 @@ from ebla.actors.messages import (
     HeartbeatReply,
     HeartbeatRequest,
     Registration,
-    ReplicaReport,
     TabletReport,
 )
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.space import Space
 from ebla.actors.tablet.lifecycle.failed import Broken
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
@@ -57,7 +57,7 @@ class Reporter:
     world: World
     options: TabletServerOptions
     identity: Identity
-    held: Callable[[], Mapping[str, Replica | Broken | Tombstone]]
+    lifecycle: Lifecycle
     master: str
     load: Load
     space: Space
@@ -106,17 +106,18 @@ class Reporter:
     def _find_sizes(self) -> None:
         """Find replicas whose size is no longer about as reported: by an eighth and by 256 KiB. The next heartbeat has it."""
         grown, self._grown = self._grown, {}
-        held = self.held() if grown else {}
-        for tablet, replica in ((tablet, held[tablet]) for tablet in grown if tablet in held):
+        for tablet in grown:
+            replica = self.lifecycle.get(tablet)
+            if replica is None:
+                continue
             size, reported = replica.size_bytes, self._sizes.get(tablet, 0)
             if abs(size - reported) > max(GROWN_BYTES, reported // GROWN_SHARE):
                 self._changed[tablet] = self._sequence
 
     def _count(self) -> tuple[int, int]:
         """How many replicas and leaders there are. While thousands elect, counting all for every heartbeat would delay them."""
-        held = self.held() if self._uncounted else {}
         for tablet in self._uncounted:
-            each = held.get(tablet)
+            each = self.lifecycle.get(tablet)
             counted = (each.state != DELETED, each.leads) if each is not None else (False, False)
             before = self._counted.get(tablet, (False, False))
             for place in (0, 1):
@@ -131,8 +132,9 @@ class Reporter:
     async def _run(self) -> None:
         for number in itertools.count():
             if number % FULL_EVERY == 0:
-                self._uncounted = dict.fromkeys((*self._counted, *self.held()))
-                self._find_changes(self.held())
+                held = self.lifecycle.all()
+                self._uncounted = dict.fromkeys((*self._counted, *held))
+                self._find_changes(held)
             self._wake.clear()
             try:
                 again = await self._beat()
@@ -196,9 +198,9 @@ class Reporter:
         return wanted
 
     def _report(self, full: bool, sequence: int) -> TabletReport:
-        held = self.held() if full or self._changed else {}
-        names = list(held) if full else list(self._changed)
-        updated: list[ReplicaReport] = [held[name].report() for name in names if name in held]
-        removed = tuple(name for name in names if name not in held)
+        names = self.lifecycle.all() if full else self._changed
+        held = {name: self.lifecycle.get(name) for name in names}
+        updated = [each.report() for each in held.values() if each is not None]
+        removed = tuple(name for name, each in held.items() if each is None)
         self._sizes.update((each.tablet, each.rows_bytes) for each in updated)
         return TabletReport(sequence, not full, tuple(updated), removed)
