@@ -120,15 +120,24 @@ def test_a_server_gets_a_bounded_number_of_replicas_at_a_time(monkeypatch):
     scene = Scene("a", "b", "c", "d")
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(4)]
     assert [scene.chosen(tablet) for tablet in tablets[:2]] == ["d", "d"]
-    assert scene.decide(tablets[2]) is None and scene.decide(tablets[3], now=60.0) is None
+    assert scene.decide(tablets[2]) is None and scene.decide(tablets[3], now=5.0) is None
     assert [scene.chosen(tablet) for tablet in tablets[:2]] == ["d", "d"], "a choice is kept"
     for tablet, health in zip(tablets[:2], ("healthy", "unhealthy"), strict=True):
         scene.report(tablet, _coming("a", "d"), {**FAILED, "d": health})
-    assert scene.decide(tablets[2], now=61.0) is not None, "one of them will not arrive"
-    assert scene.decide(tablets[3], now=61.0) is None
+    assert scene.decide(tablets[2], now=6.0) is not None, "one of them will not arrive"
+    assert scene.decide(tablets[3], now=6.0) is None
     scene.report(tablets[0], configuration("a", "b", "d", index=3), {"b": "healthy", "d": "healthy"})
-    assert scene.decide(tablets[3], now=61.1) is None, "they are counted from time to time"
-    assert scene.decide(tablets[3], now=62.0) is not None
+    assert scene.decide(tablets[3], now=6.1) is None, "they are counted from time to time"
+    assert scene.decide(tablets[3], now=7.0) is not None
+
+
+def test_a_choice_that_a_leader_does_not_carry_out_keeps_no_other_replica_from_its_server(monkeypatch):
+    monkeypatch.setattr(repairs, "COMING_MAX", 1)
+    scene = Scene("a", "b", "c", "d")
+    tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(2)]
+    assert scene.chosen(tablets[0]) == "d"
+    assert scene.decide(tablets[1], now=OPTIONS.rpc_timeout_s - 1.0) is None
+    assert scene.chosen(tablets[1], now=OPTIONS.rpc_timeout_s + 1.0) == "d"
 
 
 def test_a_replica_without_a_live_leader_keeps_no_other_from_its_server(monkeypatch):
@@ -149,11 +158,11 @@ def test_a_replace_flag_is_kept_while_the_only_target_gets_other_replicas(monkey
     monkeypatch.setattr(repairs, "COMING_MAX", 1)
     scene = Scene("a", "b", "c", "d")
     other = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
-    assert scene.chosen(other) == "d"
+    scene.report(other, _coming("a", "d"), {**FAILED, "d": "healthy"})
     peers = configuration("a", "b", "c").peers
     marked = Configuration((*peers[:2], Peer("c", "tablet-server/c", replace=True)), 1)
     tablet = scene.tablet(marked, {"b": "healthy", "c": "healthy"}, name="marked")
-    assert [scene.decide(tablet, now=now) for now in (0.0, 60.0, 120.0)] == [None] * 3
+    assert [scene.decide(tablet, now) for now in (0.0, 20.0, 40.0)] == [None] * 3
 
 
 def test_a_tablet_whose_writes_wait_gets_a_replica_beyond_the_bound(monkeypatch):

@@ -52,6 +52,7 @@ class Repair(NamedTuple):
 class _Chosen(NamedTuple):
     as_of: Order
     peer: Peer
+    at: float
 
 
 class Repairs:
@@ -187,12 +188,12 @@ class Repairs:
             return None
         load.add(record.table, found)
         coming[found[0].uuid] += 1
-        self._chosen[record.tablet] = _Chosen(as_of, found[0])
+        self._chosen[record.tablet] = _Chosen(as_of, found[0], now)
         return found[0]
 
     def _count_coming(self, catalog: Catalog, servers: Servers, now: float) -> Counter[str]:
-        """How many replicas are on their way to each server. Those that cannot arrive do not count, or a few of them would keep all
-        others out: their leader is gone, or does not reach them."""
+        """How many replicas are on their way to each server. Those that may never arrive do not count, or a few of them would keep
+        all others out: their leader is gone, does not reach them, or has not added them in the time of a call."""
         if now - self._coming_at < self._options.bg_s:
             return self._coming
         self._coming, self._coming_at = Counter(), now
@@ -201,7 +202,7 @@ class Repairs:
             assert configuration is not None, tablet
             chosen = self._chosen.get(tablet)
             if chosen is not None and chosen.as_of == configuration.order:
-                self._coming[chosen.peer.uuid] += 1
+                self._coming[chosen.peer.uuid] += now < chosen.at + self._options.rpc_timeout_s
             coming = [peer.uuid for peer in configuration.peers if peer.promote]
             situation = self._views.situation(catalog, tablet) if coming else None
             if situation is not None and servers.is_alive(situation.leader, now):
