@@ -8,6 +8,7 @@ from collections import Counter
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.errands.errands import REPAIR, Errands
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair import repairs
 from ebla.actors.master.repair.repairs import Repair, Repairs
@@ -138,6 +139,36 @@ def test_a_choice_that_a_leader_does_not_carry_out_keeps_no_other_replica_from_i
     assert scene.chosen(tablets[0]) == "d"
     assert scene.decide(tablets[1], now=OPTIONS.rpc_timeout_s - 1.0) is None
     assert scene.chosen(tablets[1], now=OPTIONS.rpc_timeout_s + 1.0) == "d"
+
+
+def test_moves_leave_places_to_tablets_that_have_lost_a_replica(monkeypatch):
+    monkeypatch.setattr(repairs, "COMING_MAX", 4)
+    scene = Scene("a", "b", "c", "d")
+    peers = configuration("a", "b", "c").peers
+    marked = Configuration((*peers[:2], Peer("c", "tablet-server/c", replace=True)), 1)
+    well = {"b": "healthy", "c": "healthy"}
+    moves = [scene.tablet(marked, well, name=f"move {n}") for n in range(3)]
+    assert [scene.chosen(tablet) for tablet in moves[:2]] == ["d", "d"]
+    assert scene.decide(moves[2]) is None
+    short = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(3)]
+    assert [scene.chosen(tablet) for tablet in short[:2]] == ["d", "d"]
+    assert scene.decide(short[2]) is None
+
+
+def test_a_tablet_whose_leader_cannot_be_called_takes_no_place(monkeypatch):
+    monkeypatch.setattr(repairs, "COMING_MAX", 1)
+    scene = Scene("a", "b", "c", "d", "e")
+    members = configuration("e", "b", "c", index=1)
+    stuck = scene.tablet(members, FAILED, name="led by e")
+    tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    for uuid, held in (("a", (tablet,)), ("b", (stuck, tablet)), ("c", (stuck, tablet)), ("e", (stuck,))):
+        scene.story.apply(e.ReplicasSeen(uuid, held))
+    scene.servers = Servers(unresponsive_s=5.0)
+    for uuid in "abcd":
+        scene.servers.heartbeat(heartbeat(uuid, register=True), 10.0)
+    errands = Errands(OPTIONS, random.Random(1), scene.views, scene.repairs)
+    begun = errands.begin(scene.story.catalog, scene.servers, 10.0)
+    assert [(errand.kind, errand.tablet) for errand in begun] == [(REPAIR, tablet)]
 
 
 def test_a_replica_without_a_live_leader_keeps_no_other_from_its_server(monkeypatch):

@@ -10,7 +10,7 @@ leaders' reports. Two kinds of things are kept:
 
 Repairs come in waves: while COMING_MAX replicas are on their way to a server, it gets no further ones, unless writes wait for one.
 A server copies few at a time, and the groups of those that wait would be awake until their turn: with 4,000 of them, they took
-most of the processors, and each copy took four times as long.
+most of the processors, and each copy took four times as long. Moves leave half of the places to tablets that have lost a replica.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from ebla.actors.world import Random
 
 CHECKS_MAX = 256  # tablets checked without a pause, at some 30 us each
 TURN = 0.9  # of bg_s, at least, between two checks of the same tablet without news
-TURNS_PER_S = 1000  # checks of tablets without news: a tenth of a core
+TURNS_PER_S = (
+    1000  # checks of tablets without news: a tenth of a core with four servers, a third with a hundred
+)
 COMING_MAX = (
     32  # replicas on their way to one server: as many as it copies in some seconds, if they are small
 )
@@ -73,6 +75,7 @@ class Repairs:
         self._counted_at = -inf
         self._coming: Counter[str] = Counter()  # replicas on their way, by server
         self._coming_at = -inf
+        self._places = True  # False: all servers get as many replicas as they may at a time
         self._turn: deque[str] = deque()
         self._turns_from = -inf
         self._next_turn = -inf  # of the next tablet
@@ -116,9 +119,7 @@ class Repairs:
         assert leader is not None, tablet
         as_of = situation.configuration.order
         situation = situation._replace(urgent=self._is_urgent(tablet, situation, now))
-        action = healing.decide(
-            situation, lambda: self._pick(catalog, servers, record, situation.urgent, now)
-        )
+        action = healing.decide(situation, lambda: self._pick(catalog, servers, record, situation, now))
         if isinstance(action, healing.Stay):
             since = self._unfulfilled.setdefault(tablet, now)
             if now - since < self._options.unresponsive_s:
@@ -168,17 +169,26 @@ class Repairs:
     # -- choice of a server ----------------------------------------------------------------------------------
 
     def _pick(
-        self, catalog: Catalog, servers: Servers, record: TabletRecord, urgent: bool, now: float
+        self,
+        catalog: Catalog,
+        servers: Servers,
+        record: TabletRecord,
+        situation: healing.Situation,
+        now: float,
     ) -> Peer | healing.Later | None:
         assert record.configuration is not None, record.tablet
         as_of, before = record.configuration.order, self._chosen.get(record.tablet)
+        is_chosen = before is not None and before.as_of == as_of
+        coming = self._count_coming(catalog, servers, now)
+        if not (is_chosen or self._places or situation.urgent):
+            return healing.LATER  # while thousands wait, this costs less than a list of candidates for each
         candidates = self._candidates(catalog, servers, servers.alive(now), record)
-        if before is not None and before.as_of == as_of:
+        if is_chosen and before is not None:
             if any(each.uuid == before.peer.uuid for each in candidates):
                 return before.peer
             del self._chosen[record.tablet]
-        coming = self._count_coming(catalog, servers, now)
-        free = [each for each in candidates if urgent or coming[each.uuid] < COMING_MAX]
+        most = _coming_max(situation)
+        free = [each for each in candidates if coming[each.uuid] < most]
         if candidates and not free:
             return healing.LATER
         load = self._loads(catalog, now)
@@ -209,6 +219,8 @@ class Repairs:
                 self._coming.update(
                     uuid for uuid in coming if situation.health.get(uuid, UNKNOWN) in (HEALTHY, UNKNOWN)
                 )
+        able = [server.uuid for server in servers.alive(now) if _gets_new(catalog, server)]
+        self._places = not able or any(self._coming[uuid] < COMING_MAX for uuid in able)
         return self._coming
 
     def _candidates(
@@ -222,8 +234,7 @@ class Repairs:
         return [
             Candidate(server.uuid, server.address, server.host)
             for server in alive
-            if server.takes_data
-            and gets_new(catalog, server.address)
+            if _gets_new(catalog, server)
             and _is_free(record.configuration, server)
             and server.host not in hosts
         ]
@@ -246,6 +257,17 @@ class Repairs:
         for since in (self._unfulfilled, self._writes_wait):
             for tablet in [tablet for tablet in since if tablet not in self._views.unsettled]:
                 del since[tablet]
+
+
+def _coming_max(situation: healing.Situation) -> float:
+    """The replicas that may be on their way to a server before this tablet's: it may need its own more than they are needed."""
+    if situation.urgent:
+        return inf
+    return COMING_MAX if healing.healthy_without(situation, "") < situation.replicas else COMING_MAX // 2
+
+
+def _gets_new(catalog: Catalog, server: Server) -> bool:
+    return server.takes_data and gets_new(catalog, server.address)
 
 
 def _is_free(configuration: Configuration, server: Server) -> bool:
