@@ -227,10 +227,8 @@ class Errands:
             if leader is None or configuration is None:
                 continue
             errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.order)
-            # These checks cost less than the decision, which would also keep a place at another server.
-            if errand.replica in self._under_way or self._pausing(errand, now):
-                continue
-            if not self._reachable(errand, servers, now):
+            # This costs less than the decision, which would also keep a place at another server.
+            if not self._may_begin(errand, servers, now):
                 continue
             if self._repairs.decide(catalog, servers, tablet, now) is not None:
                 yield errand

@@ -33,12 +33,9 @@ from ebla.actors.world import Random
 
 CHECKS_MAX = 256  # tablets checked without a pause, at some 30 us each
 TURN = 0.9  # of bg_s, at least, between two checks of the same tablet without news
-TURNS_PER_S = (
-    1000  # checks of tablets without news: a tenth of a core with four servers, a third with a hundred
-)
-COMING_MAX = (
-    32  # replicas on their way to one server: as many as it copies in some seconds, if they are small
-)
+# Checks of tablets without news: they take a tenth of a core with four servers, a third with a hundred.
+TURNS_PER_S = 1000
+COMING_MAX = 32  # replicas on their way to one server: if they are small, it copies them in some seconds
 LOAD_S = 5.0  # longest use of the counts for balancing, because counting reads every tablet
 
 
@@ -178,12 +175,13 @@ class Repairs:
     ) -> Peer | healing.Later | None:
         assert record.configuration is not None, record.tablet
         as_of, before = record.configuration.order, self._chosen.get(record.tablet)
-        is_chosen = before is not None and before.as_of == as_of
+        if before is not None and before.as_of != as_of:
+            before = None
         coming = self._count_coming(catalog, servers, now)
-        if not (is_chosen or self._places or situation.urgent):
+        if not (before or self._places or situation.urgent):
             return healing.LATER  # while thousands wait, this costs less than a list of candidates for each
         candidates = self._candidates(catalog, servers, servers.alive(now), record)
-        if is_chosen and before is not None:
+        if before is not None:
             if any(each.uuid == before.peer.uuid for each in candidates):
                 return before.peer
             del self._chosen[record.tablet]
@@ -260,7 +258,8 @@ class Repairs:
 
 
 def _coming_max(situation: healing.Situation) -> float:
-    """The replicas that may be on their way to a server before this tablet's: it may need its own more than they are needed."""
+    """How many replicas may be on their way to a server that is to take one of this tablet, too: the more, the more the tablet
+    needs it."""
     if situation.urgent:
         return inf
     return COMING_MAX if healing.healthy_without(situation, "") < situation.replicas else COMING_MAX // 2
