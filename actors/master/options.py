@@ -30,6 +30,9 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     the live servers; `replicas_of_server_max`: the same for all tables together. With 4,000 on each of three servers that shared
     two cores, the death of one cost writers of other tablets about a second, with 10,000 it cost 20 s (docs/operations.md).
 
+    `replicas_coming_max`: replicas on their way to one server; further repairs that need it wait (repair/repairs.py). If they are
+    small, it copies 32 of them in some seconds.
+
     `reserve_s`: for how long a dropped table can be recalled if the drop does not say so (0: the table is
     removed at once).
 
@@ -59,6 +62,7 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     tablets_per_table_max: int = 10_000
     replicas_per_server_max: int = 200
     replicas_of_server_max: int = 4_000
+    replicas_coming_max: int = 32
     checkpoint_edits: int = 1000
     forget_min_s: float = 300.0
     forget_max_s: float = 7 * 24 * 3600.0

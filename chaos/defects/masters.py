@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from ebla.actors.coordination.edits import NodesChanged, NodeSet
@@ -17,6 +18,8 @@ from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.lineage import Lineage
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.leadership.standby import Standby
+from ebla.actors.master.repair.repairs import Repairs
+from ebla.actors.master.rules import healing
 from ebla.chaos.defects.defect import LATE_PROMISES, ONE_NODE_PROMISES, STARTED_UNDER_A_LEASE, defect
 
 
@@ -78,6 +81,25 @@ async def left_out_for_good(self: Session) -> None:
 def older_catalog_accepted(self: Lineage, seen: object) -> bool:
     """A master serves from an older copy of its catalog, although servers have seen a newer one."""
     return True
+
+
+@defect("members", 60, Repairs, "_count_coming")
+def places_taken_for_ever(original: Any, self: Repairs, *now: Any) -> Counter[str]:
+    """A replica that has arrived at a server still counts among those on their way to it."""
+    before = self._coming
+    found: Counter[str] = original(self, *now)
+    if found is not before:
+        found.update(before)
+    return found
+
+
+@defect("members", 60, Repairs, "_pick", seed=13)
+def turn_forgotten(original: Any, self: Repairs, catalog: Any, servers: Any, record: Any, *now: Any) -> Any:
+    """A tablet that waits for its turn is checked again only when its leader has news."""
+    found = original(self, catalog, servers, record, *now)
+    if found is healing.LATER:
+        self._views.unsettled.pop(record.tablet, None)
+    return found
 
 
 def _sets(edit: e.Edit) -> bool:

@@ -139,7 +139,7 @@ def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered:
     return poll
 
 
-@defect("members", 60, RaftCore, "_promote", seed=25)
+@defect("members", 60, RaftCore, "_promote", seed=9)
 def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
     """A leader promotes a pre-voter while another change of members is not committed."""
     lead, member = self._lead, self.configuration.peer(peer)
@@ -151,7 +151,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=30)
+@defect("members", 60, Progress, "caught_up", seed=31)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
@@ -167,7 +167,7 @@ def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=36)
+@defect("members", 80, seed=9)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 

@@ -23,7 +23,7 @@ SMALL = {
     "follower_failed_s": 4.0,
     "copy_idle_s": 5.0,
 }
-SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
+SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0, "replicas_coming_max": 2}
 
 
 def small(

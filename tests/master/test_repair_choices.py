@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from msgspec.structs import replace
+
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
@@ -20,12 +22,13 @@ OPTIONS = MasterOptions(unresponsive_s=10.0)
 
 
 class Scene:
-    def __init__(self, *uuids: str) -> None:
+    def __init__(self, *uuids: str, coming_max: int = OPTIONS.replicas_coming_max) -> None:
         self.story, self.views = Story(), Views()
         self.servers = Servers(unresponsive_s=1e9)
         for uuid in uuids:
             self.servers.heartbeat(heartbeat(uuid, register=True), 0.0)
-        self.repairs = Repairs(OPTIONS, random.Random(1), self.views)
+        options = replace(OPTIONS, replicas_coming_max=coming_max)
+        self.repairs = Repairs(options, random.Random(1), self.views)
         self.repairs.begins_at = 0.0
 
     def tablet(self, members: Configuration, health: dict[str, str], name: str = "flights") -> str:
@@ -116,9 +119,8 @@ def _coming(leader: str, newcomer: str) -> Configuration:
     return Configuration((*peers, Peer(newcomer, f"tablet-server/{newcomer}", NON_VOTER, promote=True)), 2)
 
 
-def test_a_server_gets_a_bounded_number_of_replicas_at_a_time(monkeypatch):
-    monkeypatch.setattr(repairs, "COMING_MAX", 2)
-    scene = Scene("a", "b", "c", "d")
+def test_a_server_gets_a_bounded_number_of_replicas_at_a_time():
+    scene = Scene("a", "b", "c", "d", coming_max=2)
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(4)]
     assert [scene.chosen(tablet) for tablet in tablets[:2]] == ["d", "d"]
     assert scene.decide(tablets[2]) is None and scene.decide(tablets[3], now=5.0) is None
@@ -132,18 +134,16 @@ def test_a_server_gets_a_bounded_number_of_replicas_at_a_time(monkeypatch):
     assert scene.decide(tablets[3], now=7.0) is not None
 
 
-def test_a_choice_that_a_leader_does_not_carry_out_keeps_no_other_replica_from_its_server(monkeypatch):
-    monkeypatch.setattr(repairs, "COMING_MAX", 1)
-    scene = Scene("a", "b", "c", "d")
+def test_a_choice_that_a_leader_does_not_carry_out_keeps_no_other_replica_from_its_server():
+    scene = Scene("a", "b", "c", "d", coming_max=1)
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(2)]
     assert scene.chosen(tablets[0]) == "d"
     assert scene.decide(tablets[1], now=OPTIONS.rpc_timeout_s - 1.0) is None
     assert scene.chosen(tablets[1], now=OPTIONS.rpc_timeout_s + 1.0) == "d"
 
 
-def test_moves_leave_places_to_tablets_that_have_lost_a_replica(monkeypatch):
-    monkeypatch.setattr(repairs, "COMING_MAX", 4)
-    scene = Scene("a", "b", "c", "d")
+def test_moves_leave_places_to_tablets_that_have_lost_a_replica():
+    scene = Scene("a", "b", "c", "d", coming_max=4)
     peers = configuration("a", "b", "c").peers
     marked = Configuration((*peers[:2], Peer("c", "tablet-server/c", replace=True)), 1)
     well = {"b": "healthy", "c": "healthy"}
@@ -155,9 +155,8 @@ def test_moves_leave_places_to_tablets_that_have_lost_a_replica(monkeypatch):
     assert scene.decide(short[2]) is None
 
 
-def test_a_tablet_whose_leader_cannot_be_called_takes_no_place(monkeypatch):
-    monkeypatch.setattr(repairs, "COMING_MAX", 1)
-    scene = Scene("a", "b", "c", "d", "e")
+def test_a_tablet_whose_leader_cannot_be_called_takes_no_place():
+    scene = Scene("a", "b", "c", "d", "e", coming_max=1)
     members = configuration("e", "b", "c", index=1)
     stuck = scene.tablet(members, FAILED, name="led by e")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
@@ -171,9 +170,8 @@ def test_a_tablet_whose_leader_cannot_be_called_takes_no_place(monkeypatch):
     assert [(errand.kind, errand.tablet) for errand in begun] == [(REPAIR, tablet)]
 
 
-def test_a_replica_without_a_live_leader_keeps_no_other_from_its_server(monkeypatch):
-    monkeypatch.setattr(repairs, "COMING_MAX", 1)
-    scene = Scene("a", "b", "c", "d", "e")
+def test_a_replica_without_a_live_leader_keeps_no_other_from_its_server():
+    scene = Scene("a", "b", "c", "d", "e", coming_max=1)
     stuck = scene.tablet(configuration("e", "b", "c", index=1), FAILED, name="stuck")
     scene.report(stuck, _coming("e", "d"), {**FAILED, "d": "healthy"})
     scene.story.apply(e.ServerDraining("tablet-server/e", True))
@@ -185,9 +183,8 @@ def test_a_replica_without_a_live_leader_keeps_no_other_from_its_server(monkeypa
     assert scene.chosen(tablet, now=10.0) == "d"
 
 
-def test_a_replace_flag_is_kept_while_the_only_target_gets_other_replicas(monkeypatch):
-    monkeypatch.setattr(repairs, "COMING_MAX", 1)
-    scene = Scene("a", "b", "c", "d")
+def test_a_replace_flag_is_kept_while_the_only_target_gets_other_replicas():
+    scene = Scene("a", "b", "c", "d", coming_max=1)
     other = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     scene.report(other, _coming("a", "d"), {**FAILED, "d": "healthy"})
     peers = configuration("a", "b", "c").peers
@@ -197,10 +194,11 @@ def test_a_replace_flag_is_kept_while_the_only_target_gets_other_replicas(monkey
 
 
 def test_a_tablet_whose_writes_wait_gets_a_replica_beyond_the_bound(monkeypatch):
-    monkeypatch.setattr(repairs, "COMING_MAX", 0)
-    scene = Scene("a", "b", "c", "d")
-    tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
-    assert scene.decide(tablet) is None
+    scene = Scene("a", "b", "c", "d", coming_max=1)
+    other, tablet = [
+        scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(2)
+    ]
+    assert scene.chosen(other) == "d" and scene.decide(tablet) is None
     monkeypatch.setattr(Repairs, "_is_urgent", lambda *_: True)
     assert scene.chosen(tablet) == "d"
 

@@ -8,7 +8,8 @@ leaders' reports. Two kinds of things are kept:
 - the time since which a replace flag could not be fulfilled, because a short silence of a server must not
   undo a move; and since which the writes of a PacificA tablet wait for a voter.
 
-Repairs come in waves: while COMING_MAX replicas are on their way to a server, it gets no further ones, unless writes wait for one.
+Repairs come in waves: while `replicas_coming_max` replicas are on their way to a server, it gets no further ones, unless writes
+wait for one.
 A server copies few at a time, and the groups of those that wait would be awake until their turn: with 4,000 of them, they took
 most of the processors, and each copy took four times as long. Moves leave half of the places to tablets that have lost a replica.
 """
@@ -35,7 +36,6 @@ CHECKS_MAX = 256  # tablets checked without a pause, at some 30 us each
 TURN = 0.9  # of bg_s, at least, between two checks of the same tablet without news
 # Checks of tablets without news: they take a tenth of a core with four servers, a third with a hundred.
 TURNS_PER_S = 1000
-COMING_MAX = 32  # replicas on their way to one server: if they are small, it copies them in some seconds
 LOAD_S = 5.0  # longest use of the counts for balancing, because counting reads every tablet
 
 
@@ -185,7 +185,7 @@ class Repairs:
             if any(each.uuid == before.peer.uuid for each in candidates):
                 return before.peer
             del self._chosen[record.tablet]
-        most = _coming_max(situation)
+        most = self._coming_max(situation)
         free = [each for each in candidates if coming[each.uuid] < most]
         if candidates and not free:
             return healing.LATER
@@ -198,6 +198,14 @@ class Repairs:
         coming[found[0].uuid] += 1
         self._chosen[record.tablet] = _Chosen(as_of, found[0], now)
         return found[0]
+
+    def _coming_max(self, situation: healing.Situation) -> float:
+        """How many replicas may be on their way to a server that is to take one of this tablet, too: the more, the more the tablet
+        needs it."""
+        if situation.urgent:
+            return inf
+        most = self._options.replicas_coming_max
+        return most if healing.healthy_without(situation, "") < situation.replicas else (most + 1) // 2
 
     def _count_coming(self, catalog: Catalog, servers: Servers, now: float) -> Counter[str]:
         """How many replicas are on their way to each server. Those that may never arrive do not count, or a few of them would keep
@@ -218,7 +226,9 @@ class Repairs:
                     uuid for uuid in coming if situation.health.get(uuid, UNKNOWN) in (HEALTHY, UNKNOWN)
                 )
         able = [server.uuid for server in servers.alive(now) if _gets_new(catalog, server)]
-        self._places = not able or any(self._coming[uuid] < COMING_MAX for uuid in able)
+        self._places = not able or any(
+            self._coming[uuid] < self._options.replicas_coming_max for uuid in able
+        )
         return self._coming
 
     def _candidates(
@@ -255,14 +265,6 @@ class Repairs:
         for since in (self._unfulfilled, self._writes_wait):
             for tablet in [tablet for tablet in since if tablet not in self._views.unsettled]:
                 del since[tablet]
-
-
-def _coming_max(situation: healing.Situation) -> float:
-    """How many replicas may be on their way to a server that is to take one of this tablet, too: the more, the more the tablet
-    needs it."""
-    if situation.urgent:
-        return inf
-    return COMING_MAX if healing.healthy_without(situation, "") < situation.replicas else COMING_MAX // 2
 
 
 def _gets_new(catalog: Catalog, server: Server) -> bool:
