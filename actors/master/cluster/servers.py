@@ -106,7 +106,7 @@ class Servers:
         self._unresponsive_s = unresponsive_s
         self.presumed_until = presumed_until
         self.settled_from = inf
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, Server] = {}  # by uuid
         self._at_address: dict[str, str] = {}
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> Server | None:
@@ -137,6 +137,7 @@ class Servers:
             del self._servers[before]
         self._at_address[registration.address] = instance.uuid
         server = self._servers[instance.uuid] = Server(instance, registration, now)
+        self._servers = dict(sorted(self._servers.items()))
         return server
 
     def settled(self, now: float) -> bool:
@@ -176,7 +177,7 @@ class Servers:
 
     def alive(self, now: float) -> list[Server]:
         """The live servers, by uuid."""
-        return [self._servers[uuid] for uuid in sorted(self._servers) if self.is_alive(uuid, now)]
+        return [server for uuid, server in self._servers.items() if self.is_alive(uuid, now)]
 
     def known(self) -> list[Server]:
         """All servers, by address."""

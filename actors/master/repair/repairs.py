@@ -138,7 +138,7 @@ class Repairs:
             return 0
         alive = servers.alive(now)
         return sum(
-            not self._candidates(catalog, servers, alive, record)
+            not any(self._candidates(catalog, servers, alive, record))
             for record in held_at(catalog, address)
             if record.configuration is not None and not _on_its_way(catalog, record)
         )
@@ -161,7 +161,7 @@ class Repairs:
 
     def has_room(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> bool:
         """Whether some server could take one more replica of the tablet."""
-        return bool(self._candidates(catalog, servers, servers.alive(now), catalog.tablets[tablet]))
+        return any(self._candidates(catalog, servers, servers.alive(now), catalog.tablets[tablet]))
 
     # -- choice of a server ----------------------------------------------------------------------------------
 
@@ -180,14 +180,16 @@ class Repairs:
         coming = self._count_coming(catalog, servers, now)
         if not (before or self._places or situation.urgent):
             return healing.LATER  # while thousands wait, this costs less than a list of candidates for each
-        candidates = self._candidates(catalog, servers, servers.alive(now), record)
+        alive = servers.alive(now)
         if before is not None:
-            if any(each.uuid == before.peer.uuid for each in candidates):
+            chosen = [server for server in alive if server.uuid == before.peer.uuid]
+            if any(self._candidates(catalog, servers, chosen, record)):
                 return before.peer
             del self._chosen[record.tablet]
         most = self._coming_max(situation)
-        free = [each for each in candidates if coming[each.uuid] < most]
-        if candidates and not free:
+        with_places = [server for server in alive if coming[server.uuid] < most]
+        free = list(self._candidates(catalog, servers, with_places, record))
+        if not free and any(self._candidates(catalog, servers, alive, record)):
             return healing.LATER
         load = self._loads(catalog, now)
         held_before = {peer.uuid: now for peer in record.former + record.tombstones}
@@ -233,19 +235,19 @@ class Repairs:
 
     def _candidates(
         self, catalog: Catalog, servers: Servers, alive: Sequence[Server], record: TabletRecord
-    ) -> list[Candidate]:
-        """Live servers with disk space and without marks, on hosts without a member of the tablet."""
+    ) -> Iterator[Candidate]:
+        """Those of these live servers with disk space and without marks, on hosts without a member of the tablet."""
         assert record.configuration is not None, record.tablet
         members = record.configuration.peers
         known = [server for peer in members if (server := servers.get(peer.uuid)) is not None]
         hosts = [server.host for server in known]
-        return [
-            Candidate(server.uuid, server.address, server.host)
-            for server in alive
-            if _gets_new(catalog, server)
-            and _is_free(record.configuration, server)
-            and server.host not in hosts
-        ]
+        for server in alive:
+            if (
+                _gets_new(catalog, server)
+                and server.host not in hosts
+                and _is_free(record.configuration, server)
+            ):
+                yield Candidate(server.uuid, server.address, server.host)
 
     def _loads(self, catalog: Catalog, now: float) -> Load:
         if self._load is None or now - self._counted_at >= LOAD_S:
