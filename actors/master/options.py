@@ -30,8 +30,8 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     the live servers; `replicas_of_server_max`: the same for all tables together. With 4,000 on each of three servers that shared
     two cores, the death of one cost writers of other tablets about a second, with 10,000 it cost 20 s (docs/operations.md).
 
-    `replicas_coming_max`: replicas on their way to one server; further repairs that need it wait (repair/repairs.py). If they are
-    small, it copies 32 of them in some seconds.
+    `replicas_coming_max`: replicas on their way to one server, at least 2; further repairs that need it wait (repair/repairs.py). If
+    they are small, it copies 32 of them in some seconds.
 
     `reserve_s`: for how long a dropped table can be recalled if the drop does not say so (0: the table is
     removed at once).
@@ -80,6 +80,8 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(f"reserve_s must be 0 to {RESERVE_S_MAX:g}, not {self.reserve_s}")
         if self.live_servers_share > 1:
             raise InvalidArgument(f"live_servers_share must be 1 at most, not {self.live_servers_share:g}")
+        if self.replicas_coming_max < 2:
+            raise InvalidArgument(f"replicas_coming_max must be 2 at least, not {self.replicas_coming_max}")
         require_positive(self, (name for name in self.__struct_fields__ if name != "reserve_s"))
 
 

@@ -89,7 +89,7 @@ class Cluster:
 
     async def active(self) -> str:
         """The active master, found by a request to it."""
-        await self.database.tables()
+        await self.database.servers()
         return self.client.master.address
 
     async def persist(

@@ -170,6 +170,19 @@ def test_a_tablet_whose_leader_cannot_be_called_takes_no_place():
     assert [(errand.kind, errand.tablet) for errand in begun] == [(REPAIR, tablet)]
 
 
+def test_a_tablet_whose_leader_has_enough_calls_under_way_takes_no_place():
+    scene = Scene("a", "b", "c", "d", coming_max=2)
+    busy = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(2)]
+    tablet = scene.tablet(configuration("b", "a", "c", index=1), {"a": "healthy", "c": "unhealthy"})
+    for each in (*busy, tablet):
+        for uuid in "abc":
+            scene.story.apply(e.ReplicasSeen(uuid, (each,)))
+    options = replace(OPTIONS, rpcs_per_server_max=1)
+    errands = Errands(options, random.Random(1), scene.views, scene.repairs)
+    begun = errands.begin(scene.story.catalog, scene.servers, 0.0)
+    assert [(errand.kind, errand.tablet) for errand in begun] == [(REPAIR, busy[0]), (REPAIR, tablet)]
+
+
 def test_a_replica_without_a_live_leader_keeps_no_other_from_its_server():
     scene = Scene("a", "b", "c", "d", "e", coming_max=1)
     stuck = scene.tablet(configuration("e", "b", "c", index=1), FAILED, name="stuck")

@@ -237,6 +237,7 @@ async def test_changes_beyond_the_queue_are_throttled_without_effect(stage: Stag
 def test_options_are_checked_by_name():
     for options, named in (
         (MasterOptions(reserve_s=-1), "reserve_s must be 0 to"),
+        (MasterOptions(replicas_coming_max=1), "replicas_coming_max must be 2 at least"),
         (MasterOptions(bg_s=0), "bg_s"),
         (MasterOptions(rpcs_max=-1), "rpcs_max"),
     ):

@@ -10,13 +10,14 @@ from msgspec import structs
 
 from ebla.actors import messages as m
 from ebla.actors.messages.appointments import ProcessEnded
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine import liveness, rounds
 from ebla.actors.tablet.engine.core import CANDIDATE
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import CAMPAIGNS_MAX
 from ebla.actors.tablet.server import TabletServer
 from tests.tablet.copies import until
-from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulated
+from tests.tablet.harness import FIVE, HOSTS, TABLET, Group, address, row, simulated
 from tests.tablet.quiet import ELECTION_S, HEARTBEAT_S, QUIESCES, QUIET_S, quiescent, until_quiescent
 
 
@@ -157,9 +158,9 @@ async def test_elections_that_found_no_majority_wait_for_their_turn_again(
 
     def counted(now: float) -> None:
         nonlocal held
-        before = dict(server.rounds._begun)
+        before = dict(server.rounds._elections._begun)
         tick(now)
-        held += sum(before.get(replica) != at for replica, at in server.rounds._begun.items())
+        held += sum(before.get(replica) != at for replica, at in server.rounds._elections._begun.items())
 
     server.rounds.tick = counted  # type: ignore[method-assign]
     await group.sleep(seconds)
@@ -182,6 +183,42 @@ async def test_tablets_without_a_majority_do_not_keep_the_turns_of_others(group:
         return len(tried) == len(tablets)
 
     await until(group, all_have_tried, "each has held an election", 20.0)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "at the same time"])
+@simulated(hosts=FIVE, **QUIESCES)
+async def test_tablets_that_lost_their_majority_do_not_delay_the_elections_of_others(
+    group: Group, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    turns, lost = 4, 80
+    monkeypatch.setattr(rounds, "CAMPAIGNS_MAX", turns)
+    survivors, leader, gone = HOSTS[:2], HOSTS[2], FIVE[3:]
+    for number in range(lost):
+        await _create(group, f"a{number:031x}", (survivors[number % 2], *gone))
+    tablets = [f"b{number:031x}" for number in range(4)]
+    for tablet in tablets:
+        await _create(group, tablet, HOSTS)
+        await group.lead(leader, tablet)
+    await group.sleep(QUIET_S)
+    if before:
+        group.crash(*gone)
+        await group.sleep(10 * ELECTION_S)
+        group.crash(leader)
+    else:
+        group.crash(leader, *gone)
+
+    def all_are_led() -> bool:
+        return all(any(group.replica(host, tablet).leads for host in survivors) for tablet in tablets)
+
+    # In turns with all of those without a majority they would wait for 40 / 4 elections.
+    await until(group, all_are_led, "the others have leaders", 5 * ELECTION_S)
+
+
+async def _create(group: Group, tablet: str, hosts: tuple[str, ...]) -> None:
+    peers = Configuration(tuple(Peer(group.uuid(host), address(host)) for host in hosts))
+    for host in hosts:
+        request = structs.replace(group.creation(host, tablet), configuration=peers)
+        await group.ask(host, "create_tablet", request, m.Empty)
 
 
 @simulated(**QUIESCES)

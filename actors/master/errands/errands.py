@@ -228,7 +228,7 @@ class Errands:
                 continue
             errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.order)
             # This costs less than the decision, which would also keep a place at another server.
-            if not self._may_begin(errand, servers, now):
+            if not (self._has_room(leader.uuid) and self._may_begin(errand, servers, now)):
                 continue
             if self._repairs.decide(catalog, servers, tablet, now) is not None:
                 yield errand

@@ -207,7 +207,7 @@ class Repairs:
         if situation.urgent:
             return inf
         most = self._options.replicas_coming_max
-        return most if healing.healthy_without(situation, "") < situation.replicas else (most + 1) // 2
+        return most if healing.healthy_without(situation, "") < situation.replicas else most // 2
 
     def _count_coming(self, catalog: Catalog, servers: Servers, now: float) -> Counter[str]:
         """How many replicas are on their way to each server. Those that may never arrive do not count, or a few of them would keep

@@ -27,6 +27,7 @@ from ebla.actors.tablet.engine.quiescence import Stance
 from ebla.storage.logs.entries import Entry
 
 FOLLOWER, CANDIDATE, LEADER = "follower", "candidate", "leader"  # as reports and figures show them
+UNREACHABLE, UNANSWERED = "unreachable", "unanswered"  # what an election lacks
 NEVER = float("-inf")
 
 
@@ -163,6 +164,11 @@ class GroupCore(Protocol):
 
     def may_elect(self, now: float) -> bool:
         """Whether a tick now may begin an election, and does nothing else that is urgent."""
+
+    @property
+    def lacking(self) -> str | None:
+        """Of an election under way: UNREACHABLE if no majority of the voters can be reached, UNANSWERED if none has answered; else
+        None."""
 
     @property
     def handing_over(self) -> bool:

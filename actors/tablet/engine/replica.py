@@ -111,13 +111,13 @@ class Replica:
         self.tablet = superblock.tablet
         self.core = core
         self.log = log
-        self.rows = rows
-        self.store = rows.store
+        self.rows, self.store = rows, rows.store
         self._writer = writer
         self._time = LogTime(monotonic)
         self.state = RUNNING
         self.stance = AWAKE  # as the server last noted it: see Rounds.step
-        self.due, self.scrub_at, self.awaits_turn = NEVER, NEVER, False  # see Rounds.tick, upkeep/scrubber.py
+        self.due, self.scrub_at = NEVER, NEVER  # see Rounds.tick, upkeep/scrubber.py
+        self.awaits_turn = self.tries_again = False  # see Rounds.tick, Elections
         self.error: str | None = None
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import ParamSpec, TypeVar
 
 from ebla.actors.replication.configuration import Configuration, Peer
-from ebla.actors.tablet.engine.core import CANDIDATE, NEVER
+from ebla.actors.tablet.engine.core import CANDIDATE, NEVER, UNREACHABLE
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import Link
 from ebla.actors.tablet.engine.liveness import Liveness
@@ -44,6 +44,43 @@ CAMPAIGNS_MAX = 64  # elections that begin here at the same time; the others wai
 ROUND_MAX = 256  # replicas in a round; messages of other servers, and clients, wait for its end
 
 
+class Elections:
+    """Those that replicas here hold, CAMPAIGNS_MAX at a time, each for `lasts_s` at most. Replicas whose last one no majority answered
+    share half of the places: tablets that have lost their majority, of which there may be thousands, must not delay those that
+    can elect."""
+
+    def __init__(self, lasts_s: float) -> None:
+        self._lasts_s = lasts_s
+        self._begun: dict[Replica, float] = {}
+        self._again = 0  # of those that have begun: after another one without a majority
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def pass_time(self, now: float) -> None:
+        for replica, at in list(self._begun.items()):
+            lacking = replica.core.lacking
+            hopeless = (
+                lacking == UNREACHABLE and not replica.tries_again
+            )  # a first one soon makes room for others
+            if hopeless or at <= now - self._lasts_s or replica.core.shown_role != CANDIDATE:
+                del self._begun[replica]
+                replica.tries_again = lacking is not None
+        self._again = sum(replica.tries_again for replica in self._begun)
+
+    def is_full(self, replica: Replica) -> bool:
+        """Whether the replica must wait for its turn."""
+        if len(self._begun) >= CAMPAIGNS_MAX:
+            return True
+        if replica.core.shown_role != CANDIDATE:
+            replica.tries_again = False  # it has had a leader since
+        return replica.tries_again and self._again >= CAMPAIGNS_MAX // 2
+
+    def begin(self, replica: Replica, now: float) -> None:
+        self._again += replica.tries_again and replica not in self._begun
+        self._begun[replica] = now
+
+
 @dataclass(eq=False)
 class Rounds:
     world: World
@@ -66,7 +103,7 @@ class Rounds:
         self.unmeasured: dict[str, Replica] = {}  # since the figures were last read
         self.ticking: dict[str, Replica] = {}  # those for which time passes
         self.changed = Signal()  # sent when one of these five gets a replica
-        self._begun: dict[Replica, float] = {}  # those that hold an election, and its start
+        self._elections = Elections(self.liveness.silent_s)
         self._postponed: dict[Replica, None] = {}  # those whose files cannot be opened now
         self.asking: dict[str, tuple[Replica, Configuration]] = {}  # of the master: see pacifica/orders.py
         self.asked = Bell()  # rung for each new one
@@ -79,7 +116,7 @@ class Rounds:
     def start(self) -> None:
         self.world.spawn(self._run(), "rounds")
         self.world.spawn(self._write_log(), "log writer")
-        self.liveness.start(self.step, self._is_stuck, lambda: len(self._begun))
+        self.liveness.start(self.step, self._is_stuck, self._elections.__len__)
 
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Feed one event to a replica, update its log and clients, and let it take part in the next
@@ -104,27 +141,20 @@ class Rounds:
     def tick(self, now: float) -> None:
         """Let time pass for the replicas that have something due. The others are not asked before their next event or that time:
         while thousands are awake, asking each at every tick would take the time that they need. Elections begin in waves, repeated
-        ones as well: thousands at once last longer than their time, and are all repeated. One that finds no majority gives up its
-        turn after that time."""
-        since = now - self.liveness.silent_s
-        self._begun = {
-            replica: at
-            for replica, at in self._begun.items()
-            if at > since and replica.core.shown_role == CANDIDATE
-        }
+        ones as well: thousands at once last longer than their time, and are all repeated."""
+        self._elections.pass_time(now)
         for tablet, replica in list(self.ticking.items()):
-            full = len(self._begun) >= CAMPAIGNS_MAX
-            if replica.due > now or (full and replica.awaits_turn):
+            if replica.due > now or (replica.awaits_turn and self._elections.is_full(replica)):
                 continue
             core, elects = replica.core, replica.core.may_elect(now)
             replica.due = core.next_wake(now) if replica.state == RUNNING else math.inf
-            replica.awaits_turn = full and elects and replica.due <= now
+            replica.awaits_turn = elects and replica.due <= now and self._elections.is_full(replica)
             if replica.due == math.inf:
                 del self.ticking[tablet]
             elif replica.due <= now and not replica.awaits_turn:
                 self.step(replica, core.tick, now)
                 if elects and core.shown_role == CANDIDATE:
-                    self._begun[replica] = now
+                    self._elections.begin(replica, now)
                     self.ticking[tablet] = self.ticking.pop(tablet)  # the next turn is another's
 
     def ended(self, replica: Replica) -> None:

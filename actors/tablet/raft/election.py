@@ -9,6 +9,7 @@ down, or its process has ended for certain.
 from __future__ import annotations
 
 from ebla.actors.messages.raft import HardState, VoteRequest
+from ebla.actors.tablet.engine.core import UNANSWERED, UNREACHABLE
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.world import Random
@@ -145,3 +146,10 @@ class Poll:
     def contested(self) -> bool:
         """Whether a real election took place: terms were used up, or a majority answered and refused."""
         return not self.request.pre_vote or len(self.answers) >= self._majority
+
+    @property
+    def lacking(self) -> str | None:
+        """See GroupCore.lacking."""
+        if len(self.voters) - len(self.ask_again) < self._majority:
+            return UNREACHABLE
+        return UNANSWERED if len(self.answers) < self._majority else None

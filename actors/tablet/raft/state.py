@@ -66,6 +66,10 @@ class RaftState(MemberState[HardState, Leadership]):
         return idle and (self._poll is None or self.timer.deadline <= now)
 
     @property
+    def lacking(self) -> str | None:
+        return None if self._poll is None else self._poll.lacking
+
+    @property
     def shown_role(self) -> str:
         return CANDIDATE if self.role == PRE_CANDIDATE else self.role
 

@@ -101,6 +101,10 @@ class MemberState(ABC, Generic[Record, Lead]):
         return False
 
     @property
+    def lacking(self) -> str | None:
+        return None
+
+    @property
     def handing_over(self) -> bool:
         return self._lead is not None and self._lead.transfer is not None
 
