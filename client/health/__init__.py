@@ -3,6 +3,7 @@
 survey.py       asks masters, journal nodes and servers
 verdicts.py     the values: surveys and verdicts
 tablets.py      judges tablets and replicas
+needs.py        judges which tablets need another replica, and can get one
 service.py      judges what a tablet still does: the five health classes
 servers.py      judges servers
 masters.py      judges masters and their journal

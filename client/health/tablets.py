@@ -34,6 +34,7 @@ from ebla.health import verdicts as v
 from ebla.health.checksums import different_rows, reasons_of_digests, with_digest
 from ebla.health.ledgers import NO_AUDITOR, reasons_of_ledgers
 from ebla.health.masters import judge_journals, judge_masters, reasons_of, status_of
+from ebla.health.needs import has_room
 from ebla.health.servers import judge_server
 from ebla.health.service import lost_service
 from ebla.health.stores import judge_stores, reasons_of_stores
@@ -219,19 +220,6 @@ def _judge_tablet(
     )
 
 
-def _has_room(location: TabletLocation, survey: v.Survey) -> bool:
-    """Whether another host could take a further replica, as far as servers are known."""
-    places = [place.address for place in location.replicas]
-    taken = [server.host for server in survey.servers if server.address in places]
-    return not survey.servers or any(
-        server.alive
-        and not (server.draining or server.maintained or server.suspended)
-        and server.address not in places
-        and server.host not in taken
-        for server in survey.servers
-    )
-
-
 def _report(
     uuid: str, state: ServerState | v.Unanswered | None, view: ReplicaReport | None
 ) -> tuple[str, str | None, ReplicaReport | None]:
@@ -322,7 +310,8 @@ def _problems(
     found: list[tuple[str, str]] = []
     voters = [place.uuid for place in location.replicas if place.role != "learner"]
     coming = any(each.member == v.PRE_VOTER and each.status != v.UNREACHABLE for each in replicas)
-    room = _has_room(location, survey) or len(voters) > info.replicas or coming
+    places = [place.address for place in location.replicas]
+    room = has_room(places, survey) or len(voters) > info.replicas or coming
     lacks_room = not room and leader is not None  # without a leader room would not help
     stuck = f"{NO_ROOM}add one" if lacks_room else ""
     for replica in replicas:

@@ -30,6 +30,7 @@ class Reported:
     replicas: list[m.ReplicaReport] = field(default_factory=list)
     quarantine: list[m.QuarantineEntry] = field(default_factory=list)
     requests: list[msgspec.Struct] = field(default_factory=list)
+    looks: int = 0  # requests for its status
 
 
 class ReportingServer(ToyTabletServer):
@@ -41,6 +42,7 @@ class ReportingServer(ToyTabletServer):
 
     @rpc
     async def status(self, request: m.Empty) -> m.ServerState:
+        self.own.looks += 1
         replicas = (*(self._describe(replica) for replica in self.replicas.values()), *self.own.replicas)
         return m.ServerState(self.instance, self.world.address, self.script.host, replicas, 0, 0, 0)
 

@@ -6,13 +6,14 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ebla.actors import messages as m
-from ebla.actors.master.messages import MoveReplicaRequest
-from tests.cli.repair_stage import RepairStage, Toys
+from ebla.actors.master.messages import LevelReply, LevelRequest, MoveReplicaRequest
+from tests.cli.repair_stage import RepairStage, Toys, on_toys
 from tests.cli.stage import Act, terminal
 from tests.master.builders import configuration, replica
-from tests.master.healed import follower, hosts_of, spare
+from tests.master.healed import follower, hosts_of, silence, spare
 from tests.master.stage import MASTER
 
 MIB = 1 << 20
@@ -124,6 +125,82 @@ def test_watching_waits_for_a_copy_that_has_not_begun(toys: Toys) -> None:
     assert shown.seen > 7.0, "the command waits for the copy"
     assert shown.lines[0].startswith("waiting for a copy: flights ")
     assert (shown.status, shown.lines[-1]) == (0, "no copy is running")
+
+
+def places(stage: RepairStage, number: int) -> None:
+    """How many replicas may be on their way to a server from now on."""
+    repairs = stage.master.repairs
+    repairs._options = replace(repairs._options, replicas_coming_max=number)
+
+
+async def one_lost(stage: RepairStage) -> None:
+    lost = follower(stage, stage.tablets[0])
+    silence(stage, lost)
+    stage.cluster.crash(f"tablet-server/{lost}")
+    await stage.until(lambda: not stage.alive(lost))
+
+
+async def one_draining(stage: RepairStage) -> None:
+    await stage.drain(follower(stage, stage.tablets[0]))
+
+
+def now(stage: RepairStage) -> float:
+    return stage.cluster.loop.time()
+
+
+@pytest.mark.parametrize("begin", [one_lost, one_draining])
+def test_watching_waits_for_tablets_whose_turn_for_a_replica_has_not_come(toys: Toys, begin: Act) -> None:
+    async def later(stage: RepairStage) -> None:
+        places(stage, 0)
+        await begin(stage)
+        stage.cluster.loop.call_later(60.0, lambda: places(stage, 32))
+
+    shown = toys("tablet copies --watch", prepare=later, after=lambda stage: (now(stage), stage.master.views))
+    ended_at, views = shown.seen
+    assert ended_at > 60.0 and not views.unsettled
+    assert re.match(
+        r"waiting for a copy: \d tablets? without a server for another replica yet$", shown.lines[0]
+    )
+    assert shown.status == 0 and "no copy is running" in shown.lines
+
+
+async def lost_while_frozen(stage: RepairStage) -> None:
+    await stage.persist(lambda: stage.ask("level", LevelRequest("freezed"), LevelReply))
+    await one_lost(stage)
+
+
+@pytest.mark.parametrize(("hosts", "begin"), [("abc", one_lost), ("abcd", lost_while_frozen)])
+def test_a_watch_ends_and_counts_the_tablets_that_cannot_get_a_replica(
+    monkeypatch: pytest.MonkeyPatch, hosts: str, begin: Act
+) -> None:
+    async def prepare(stage: RepairStage) -> None:
+        await begin(stage)
+        began.append(now(stage))
+
+    began: list[float] = []
+    shown = on_toys(monkeypatch, hosts)("tablet copies --watch", prepare=prepare, after=now)
+    assert shown.seen - began[0] < 30.0, shown.out
+    assert re.search(r"^no copy begins: \d tablets? needs? another replica; `ebla check`", shown.out, re.M)
+
+
+def test_a_watch_without_any_change_ends(toys: Toys) -> None:
+    async def never(stage: RepairStage) -> None:
+        places(stage, 0)
+        await one_lost(stage)
+
+    shown = toys("tablet copies --watch --json", prepare=never, after=now)
+    assert (shown.status, shown.json["waiting"]) == (0, [])
+    assert shown.json["tablets_waiting"] > 0
+    assert 120.0 < shown.seen < 200.0
+
+
+def test_the_target_of_several_ended_copies_is_asked_once(toys: Toys) -> None:
+    async def prepare(stage: RepairStage) -> None:
+        stage.of("c").copies[:] = [tuple(job(f"{number}aaa1111") for number in range(5)), ()]
+
+    shown = toys("tablet copies --watch", prepare=prepare, after=lambda stage: stage.of("c").looks)
+    assert len([line for line in shown.lines if " failed after " in line]) == 5
+    assert shown.seen == 2, "once for the copies that ended, once for what still waits"
 
 
 async def ended_beyond_its_last_report(stage: RepairStage) -> None:

@@ -13,8 +13,10 @@ from ebla.cli.frame import render
 from ebla.cli.frame import ui as frame
 from ebla.health.tablets import judge
 from ebla.health.verdicts import Survey
+from tests.cli.repair_stage import RepairStage, Toys
 from tests.cli.stage import Cli, terminal
 from tests.cli.surveys import report, seen
+from tests.master.builders import configuration, replica
 
 SHORT, LONG = 3, render.PLAIN_FROM + 1
 
@@ -28,6 +30,24 @@ def test_a_terminal_shows_the_first_rows_and_how_to_see_the_rest(
     assert loaded(command).status == 0
     assert "and 1 more tablet: " in printed.getvalue() and "-v shows all" in printed.getvalue()
     assert "more tablet" not in _printed(loaded, monkeypatch, f"{command} -v")
+
+
+async def _failed_replicas(stage: RepairStage) -> None:
+    held = configuration("a", "b", "c")
+    stage.of("c").replicas[:] = [
+        replica(f"{number}aaa1111", held, state="failed", error="its disk is damaged") for number in range(4)
+    ]
+
+
+def test_a_terminal_shows_the_first_failed_replicas_of_a_server(
+    toys: Toys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame, "ROWS_SHOWN", 1)
+    toys.prepare = _failed_replicas
+    text = _printed(toys, monkeypatch, "nodes -d")
+    assert text.count("its disk is damaged") == 1
+    assert "and 3 more failed replicas: --json has all, -v shows all" in text
+    assert _printed(toys, monkeypatch, "nodes -d -v").count("its disk is damaged") == 4
 
 
 def test_nothing_is_cut_in_a_pipe(loaded: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,5 +107,7 @@ def _details(ui: Ui, seen: Survey) -> list[Any]:
         parts += ["", f"{host_of(address)}: {instance}, {memory}"]
         parts += [listing(headers, rows) if rows else "  no replicas"]
         parts += ["  " + line for line in ui.rest(replicas, "replica", "`ebla tablet list` lists tablets")]
-        parts += [f"  {short(each.tablet)}: {each.error}" for each in state.replicas if each.error]
+        failed = [each for each in replicas if each.error]
+        parts += [f"  {short(each.tablet)}: {each.error}" for each in ui.some(failed)]
+        parts += ["  " + line for line in ui.rest(failed, "failed replica", "--json has all")]
     return parts

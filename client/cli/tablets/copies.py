@@ -24,7 +24,9 @@ WAITING_SHOWN = 4
 async def copies(
     ui: Ui,
     cluster: Cluster,
-    watch: Annotated[bool, option("--watch", "Show them until no replica needs a copy, or Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, option("--watch", "Show them until no tablet needs a copy, or none begins, or Ctrl-C.")
+    ] = False,
 ) -> Shown:
     """List the copies that run: source, target, amount, speed, remaining time."""
     from ebla.operate import copies
@@ -35,12 +37,28 @@ async def copies(
     else:
         seen = await copies.running(cluster)
     parts: list[Any] = []
-    if not seen.jobs:
+    if seen.waiting or seen.tablets_waiting:
+        parts = [f"no copy begins: {_counts(seen)}; `ebla check` says why"]
+    elif not seen.jobs:
         parts = ["no replica needs a copy" if seen.ended else "no copy is running"]
     elif not watch:
         parts = [_table(seen.jobs)]
-    document = {"copies": seen.jobs, "ended": seen.ended, "silent": seen.silent}
+    document = {
+        "copies": seen.jobs,
+        "ended": seen.ended,
+        "silent": seen.silent,
+        "waiting": seen.waiting,
+        "tablets_waiting": seen.tablets_waiting,
+    }
     return document, *parts, *silent_servers(seen.silent)
+
+
+def _counts(seen: Copies) -> str:
+    """How many replicas and tablets wait."""
+    replicas, tablets = len(seen.waiting), seen.tablets_waiting
+    parts = [count(replicas, "replica waits", "replicas wait") + " for a copy"] if replicas else []
+    parts += [count(tablets, "tablet needs", "tablets need") + " another replica"] if tablets else []
+    return ", ".join(parts)
 
 
 def _table(jobs: Sequence[CopyJob]) -> Any:
@@ -90,9 +108,11 @@ class _Lines:
         import asyncio
 
         now = asyncio.get_running_loop().time()
-        present = dict.fromkeys(
+        present: dict[tuple[str, ...], None] = dict.fromkeys(
             [*((job.tablet, job.target) for job in seen.jobs), *((w,) for w in seen.waiting)]
         )
+        if seen.tablets_waiting:
+            present["tablets",] = None
         for each in seen.ended:
             self._ui.print(f"{_title(each.job)}: {_outcome(each)}")
         fresh = any(key not in self._known for key in present)
@@ -101,8 +121,8 @@ class _Lines:
             self._printed_at = now
             for job in seen.jobs:
                 self._ui.print(f"{_title(job)}: {_state(job)}")
-            if seen.waiting:
-                self._ui.print(_waits(seen.waiting))
+            if waits := _waits(seen):
+                self._ui.print(waits)
 
 
 @contextmanager
@@ -141,8 +161,8 @@ class _Bars:
         if self._waiting is not None:
             self._progress.remove_task(self._waiting)
             self._waiting = None
-        if seen.waiting:
-            self._waiting = self._progress.add_task(_waits(seen.waiting), total=None, text="")
+        if waits := _waits(seen):
+            self._waiting = self._progress.add_task(waits, total=None, text="")
 
 
 def _title(job: CopyJob) -> str:
@@ -155,9 +175,15 @@ def _outcome(ended: Ended) -> str:
     return f"{ended.how} after {age(job.elapsed_s)}, {size(job.copied_bytes)}{why}"
 
 
-def _waits(waiting: Sequence[str]) -> str:
-    more = f" and {len(waiting) - WAITING_SHOWN} more" if len(waiting) > WAITING_SHOWN else ""
-    return f"waiting for a copy: {', '.join(waiting[:WAITING_SHOWN])}{more}"
+def _waits(seen: Copies) -> str:
+    """A line for what waits, or no text."""
+    waiting, parts = seen.waiting, []
+    if waiting:
+        more = f" and {len(waiting) - WAITING_SHOWN:,} more" if len(waiting) > WAITING_SHOWN else ""
+        parts = [f"{', '.join(waiting[:WAITING_SHOWN])}{more}"]
+    if seen.tablets_waiting:
+        parts.append(f"{count(seen.tablets_waiting, 'tablet')} without a server for another replica yet")
+    return f"waiting for a copy: {'; '.join(parts)}" if parts else ""
 
 
 def _state(job: CopyJob) -> str:
