@@ -164,6 +164,11 @@ class Errands:
         room = len(self._under_way) < self._options.rpcs_max
         return room and self._busy.get(uuid, 0) < self._options.rpcs_per_server_max
 
+    def _has_turn(self, uuid: str) -> bool:
+        """Whether the server has room for one more errand, as soon as there is room for any."""
+        kept = len(self._kept.get(uuid, ()))
+        return self._busy.get(uuid, 0) + kept < self._options.rpcs_per_server_max
+
     def _begin(self, errand: Errand) -> Errand:
         self._under_way[errand.replica] = errand
         self._busy[errand.uuid] = self._busy.get(errand.uuid, 0) + 1
@@ -228,9 +233,10 @@ class Errands:
                 continue
             errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.order)
             # This costs less than the decision, which would also keep a place at another server.
-            if not (self._has_room(leader.uuid) and self._may_begin(errand, servers, now)):
+            if not self._may_begin(errand, servers, now):
                 continue
-            if self._repairs.decide(catalog, servers, tablet, now) is not None:
+            busy = not self._has_turn(leader.uuid)
+            if self._repairs.decide(catalog, servers, tablet, now, busy=busy) is not None:
                 yield errand
 
     def _tombstoning(self, catalog: Catalog, servers: Servers) -> Iterator[Errand]:

@@ -106,8 +106,10 @@ class Repairs:
         situation = self._views.situation(catalog, tablet)
         return None if situation is None else situation.configuration.peer(situation.leader)
 
-    def decide(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> Repair | None:
-        """Return the next step for the tablet, as of now."""
+    def decide(
+        self, catalog: Catalog, servers: Servers, tablet: str, now: float, *, busy: bool = False
+    ) -> Repair | None:
+        """Return the next step for the tablet, as of now. `busy`: the leader could not carry out a new choice of a server at once."""
         situation = self._views.situation(catalog, tablet)
         if situation is None:
             return None
@@ -116,7 +118,7 @@ class Repairs:
         assert leader is not None, tablet
         as_of = situation.configuration.order
         situation = situation._replace(urgent=self._is_urgent(tablet, situation, now))
-        action = healing.decide(situation, lambda: self._pick(catalog, servers, record, situation, now))
+        action = healing.decide(situation, lambda: self._pick(catalog, servers, record, situation, now, busy))
         if isinstance(action, healing.Stay):
             since = self._unfulfilled.setdefault(tablet, now)
             if now - since < self._options.unresponsive_s:
@@ -172,13 +174,14 @@ class Repairs:
         record: TabletRecord,
         situation: healing.Situation,
         now: float,
+        busy: bool,
     ) -> Peer | healing.Later | None:
         assert record.configuration is not None, record.tablet
         as_of, before = record.configuration.order, self._chosen.get(record.tablet)
         if before is not None and before.as_of != as_of:
             before = None
         coming = self._count_coming(catalog, servers, now)
-        if not (before or self._places or situation.urgent):
+        if not (before or situation.urgent) and (busy or not self._places):
             return healing.LATER  # while thousands wait, this costs less than a list of candidates for each
         alive = servers.alive(now)
         if before is not None:
