@@ -30,6 +30,10 @@ class Lease:
         """Whether lease `number` is in force. `now` must be read after the request came that this decides about."""
         return self._begun and number == self.number and now < self.until
 
+    def is_over(self, now: float) -> bool:
+        """Whether the lease that beacons named last had begun, and is over."""
+        return self._begun and now >= self.until
+
     def beacon(self, now: float, *, log_stalled: bool) -> int | None:
         """The number of the lease that a beacon sent now names; None: send no beacon.
 

@@ -269,6 +269,7 @@ class TabletServer(ClientVerbs, PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, R
         self.rounds.tick(self.world.now())
         stirred = {tablet: self.replicas[tablet] for tablet in self.rounds.stirred if tablet in self.replicas}
         self.rounds.stirred.clear()
+        self.leasing.note_events(stirred)
         for reporter in self.reporters:
             reporter.note_events(stirred)
 

@@ -190,7 +190,7 @@ def end_of_a_former_process_counted(
     return ended
 
 
-@defect("pacifica-leases", 60, Appointer, "_decide", seed=11)
+@defect("pacifica-leases", 60, Appointer, "_decide", seed=1)
 def granted_before_durable(original: Any, self: Appointer) -> Any:
     """The master answers a primary's request before the configuration is durable."""
     edits = original(self)

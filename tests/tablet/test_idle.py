@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, UserDict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -91,6 +92,27 @@ async def test_the_master_learns_the_size_of_a_replica_after_each_change(
             (reporter,), size = group.server(host).reporters, group.replica(host, other).size_bytes
             assert size > 200_000 * (k + 1)
             assert abs(reporter._sizes[other] - size) <= max(1 << 18, size // 8)
+
+
+@pacifica(**QUIESCES)
+async def test_beacons_look_at_all_replicas_only_when_a_lease_ends(group: PacificaGroup) -> None:
+    await all_quiescent(group)
+    looks = Counter[str]()
+
+    class Looked(UserDict[str, Replica]):
+        def __iter__(self) -> Iterator[str]:
+            looks["all"] += 1
+            return super().__iter__()
+
+    for host in HOSTS:
+        leasing = group.server(host).leasing
+        leasing.replicas, replicas = Looked(), leasing.replicas
+        leasing.replicas.data = replicas  # type: ignore[attr-defined]
+    await group.sleep(30.0)
+    assert looks["all"] == 0
+    group.stop_master()
+    await group.sleep(30.0)
+    assert looks["all"] == len(HOSTS)
 
 
 @simulated(**QUIESCES, follower_failed_s=5.0)

@@ -17,6 +17,7 @@ from ebla.actors.world import methods
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage.rows.alteration import Alteration
 from ebla.storage.tablets.tablet_store import path_of
+from tests.tablet.appointing import LIMITS, PacificaGroup, pacifica
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, OTHER, SCHEMA, TABLET, Group, address, row, simulated
 
@@ -69,10 +70,10 @@ async def test_every_method_of_a_starting_server_answers_that_it_is_not_running(
             await group.ask("host-a", name, request, known[name].answer)
 
 
-async def restarted_without(group: Group, tablet: str) -> None:
-    """Start all servers again; the disks of this tablet hang everywhere."""
+async def restarted_without(group: Group, tablet: str, *hosts: str) -> None:
+    """Start all servers again; the disks of this tablet hang on these hosts (all)."""
     group.crash_all()
-    for host in HOSTS:
+    for host in hosts or HOSTS:
         group.disk(host).hang_data(path_of(tablet))
     await group.restart()
 
@@ -104,6 +105,29 @@ async def test_a_starting_server_serves_the_tablets_that_it_has_loaded(group: Gr
     await group.upsert(row(2), tablet=OTHER)
     assert await group.get(1, 2, tablet=OTHER) == [row(1), row(2)]
     await until(group, lambda: all(group.server(host).running for host in HOSTS), "all is loaded")
+
+
+@pacifica()
+async def test_a_starting_server_follows_in_the_pacifica_tablets_that_it_has_loaded_and_leads_none(
+    group: PacificaGroup,
+) -> None:
+    """It asks for no lease before it can report all of its replicas."""
+    a, b, c = HOSTS
+    await group.create(OTHER)
+    await group.upsert(row(1))
+    await restarted_without(group, OTHER, a, b)
+    await group.upsert(row(2))
+    assert await group.leader() == c
+    assert set(group.kinds().values()) == {"voter"}, "the starting servers have acknowledged it"
+    assert not any(group.server(host).running for host in (a, b))
+    group.crash(c)
+    await group.sleep(2 * LIMITS.grace_s)
+    for host in (a, b):
+        assert isinstance(await group.read_once(host), errors.NotLeader)
+        assert group.server(host).leasing.lease.number == 0
+    unhang(group, OTHER)
+    await group.upsert(row(3))
+    assert await group.get(1, 2, 3) == [row(1), row(2), row(3)]
 
 
 @simulated(shared_log_bytes=60_000)

@@ -52,6 +52,8 @@ class Leasing:
         self.limits = self.options.detector
         self._again: dict[str, None] = {}  # masters that get a beacon out of turn
         self._refusals: dict[str, str] = {}  # by master: why it did not acknowledge the last beacon
+        self._waiting: dict[str, Replica] = {}  # those that wait for another ballot, or did lately
+        self._ended = 0  # the number of the last lease whose end was noticed
 
     def holds(self) -> bool:
         """Whether this server has a lease: a master has acknowledged a beacon lately."""
@@ -68,6 +70,13 @@ class Leasing:
     def start(self) -> None:
         self.world.spawn(self._run(), "beacons")
 
+    def note_events(self, replicas: Mapping[str, Replica]) -> None:
+        """Take the replicas that had events, and remember those that wait for another ballot. A server may have thousands of
+        idle ones."""
+        for tablet, replica in replicas.items():
+            if _awaits_ballot(replica):
+                self._waiting[tablet] = replica
+
     async def _run(self) -> None:
         due = self.world.now()
         while True:
@@ -81,15 +90,20 @@ class Leasing:
             await self.world.clock.sleep(min(due, ends if ends > now else due) - now)
 
     def _notice_end(self, now: float) -> None:
-        """Tick the replicas that lead in a lease that is over."""
-        for replica in list(self.replicas.values()) if now >= self.lease.until else ():
+        """Tick the replicas that lead in a lease that is over, once: none begins to lead in it."""
+        if not self.lease.is_over(now) or self._ended == self.lease.number:
+            return
+        self._ended = self.lease.number
+        for replica in list(self.replicas.values()):
             if replica.leads:
                 self.rounds.step(replica, replica.core.tick, now)
 
     def _report_waiting(self) -> None:
-        for tablet, replica in self.replicas.items():
-            if isinstance(replica.core, PacificaCore) and replica.core.awaits_ballot:
+        for tablet, replica in list(self._waiting.items()):
+            if self.replicas.get(tablet) is replica and _awaits_ballot(replica):
                 self.report(tablet)
+            else:
+                del self._waiting[tablet]
 
     def _send(self, now: float) -> None:
         number = self._number(now)
@@ -142,3 +156,7 @@ class Leasing:
             self.world.spawn(self._beat_again(master), f"next beacon to {master}")
         if not reply.refused:
             self.lease.acknowledged(self.world.now(), number, sent_at)
+
+
+def _awaits_ballot(replica: Replica) -> bool:
+    return isinstance(replica.core, PacificaCore) and replica.core.awaits_ballot
