@@ -139,7 +139,8 @@ def _header_crc(data: Any, begin: int, key: bytes, seed: int) -> int:
 
 class Head(NamedTuple):
     """The verified header of a block. It may be kept: blocks never change. `size`: of the item; `begin`: of the parts in memory;
-    `stored`, `sizes`: of compressed parts, on disk and in memory; `known`: the size of the statistics, which end at `begin`."""
+    `stored`, `sizes`: of compressed parts, on disk and in memory; `known`: the size of the statistics, which end at `begin`;
+    `digests`: of the groups of rows, packed. Those beside the rows would also fit if all of the data were another block's."""
 
     size: int
     rows: int
@@ -152,6 +153,7 @@ class Head(NamedTuple):
     sizes: tuple[int, ...]
     slots: Sequence[Slot | None]
     known: int
+    digests: bytes
 
 
 def head_of(data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> Head:
@@ -181,6 +183,7 @@ def head_of(data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> H
         numbers[2 * parts :],
         slots_of(layout.parts, places, width),
         known,
+        bytes(data[begin - known - DIGEST.size * groups(rows) : begin - known]),
     )
 
 
@@ -294,8 +297,7 @@ class Block(Columns):
         """Verify the group of the row."""
         group = row // GROUP
         if group not in self._verified:
-            at = HEADER.size + 4 * (3 * len(self.places) + group)
-            if self.frame.digest(group) != DIGEST.unpack_from(self._data, at)[0]:
+            if self.frame.digest(group) != DIGEST.unpack_from(self.head.digests, DIGEST.size * group)[0]:
                 raise self.damaged(f"damaged rows beside row {row}")
             self._verified[group] = None
 

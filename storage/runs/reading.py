@@ -27,7 +27,7 @@ from ebla.storage.runs.statistics import Span, may_match
 
 T = TypeVar("T")
 Heads = dict[bytes, Head]  # by the keys of their blocks
-HEADS_MAX = 512  # kept for a tablet, of about 2 kB each; the oldest go first
+HEADS_MAX = 512  # kept for a tablet, of 2 to 3 kB each; the oldest go first
 
 
 class Place(NamedTuple):

@@ -140,6 +140,26 @@ async def test_every_truncation_of_a_block_is_found() -> None:
                 read_one([wanted])
 
 
+@in_simulation
+async def test_a_block_that_is_read_where_another_of_its_shape_was_is_damage_after_its_header_was_kept() -> (
+    None
+):
+    tablet = await Tablet.open()
+    keys = [tablet.codec.encode_key(KEYS[at]) for at in (13, 15)]
+    for at in (13, 15):
+        tablet.put([at])
+        await tablet.flush()
+    assert all(tablet.store.contains(keys)), "which keeps the headers"
+    rows = tablet.medium.environments[path_of(TABLET)]["rows"]
+    (first, one), (second, two) = sorted(rows.items())
+    assert len(one) == len(two) and one != two
+    rows[first], rows[second] = two, one
+    for key in keys:
+        for read_one in (tablet.store.get_many, tablet.store.contains):
+            with pytest.raises(Corruption):
+                read_one([key])
+
+
 @pytest.mark.parametrize("key", [b"x", b"x" * 13, b"\xff" * 13, b"\0" * 11])
 @in_simulation
 async def test_an_item_that_is_no_block_is_damage(key: bytes) -> None:
