@@ -60,9 +60,8 @@ class Elections:
     def pass_time(self, now: float) -> None:
         for replica, at in list(self._begun.items()):
             lacking = replica.core.lacking
-            hopeless = (
-                lacking == UNREACHABLE and not replica.tries_again
-            )  # a first one soon makes room for others
+            # A first one makes room at once. Repeated ones keep their places, or their number in a second had no bound.
+            hopeless = lacking == UNREACHABLE and not replica.tries_again
             if hopeless or at <= now - self._lasts_s or replica.core.shown_role != CANDIDATE:
                 del self._begun[replica]
                 replica.tries_again = lacking is not None
