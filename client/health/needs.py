@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ebla.actors.replication.health import LOST, SILENT, UNHEALTHY
 from ebla.health import verdicts as v
 
 
@@ -16,12 +17,12 @@ def needs_replica(tablet: v.TabletHealth) -> bool:
 
 
 def _stays(replica: v.ReplicaHealth) -> bool:
-    """False for a non-voter, too: it does not count. Silence is tolerated during maintenance."""
+    """Whether it is a voter, or will be one, that stays and works. Silence is tolerated during maintenance."""
     if replica.member == v.NON_VOTER or replica.replace or replica.draining:
         return False
-    if replica.status == v.WRONG_SERVER or replica.health in ("unhealthy", "lost"):
+    if replica.status == v.WRONG_SERVER or replica.health in (UNHEALTHY, LOST):
         return False
-    silent = replica.status == v.UNREACHABLE or replica.health == "silent"
+    silent = replica.status == v.UNREACHABLE or replica.health == SILENT
     return replica.maintained or not silent
 
 

@@ -9,9 +9,9 @@ leaders' reports. Two kinds of things are kept:
   undo a move; and since which the writes of a PacificA tablet wait for a voter.
 
 Repairs come in waves: while `replicas_coming_max` replicas are on their way to a server, it gets no further ones, unless writes
-wait for one.
-A server copies few at a time, and the groups of those that wait would be awake until their turn: with 4,000 of them, they took
-most of the processors, and each copy took four times as long. Moves leave half of the places to tablets that have lost a replica.
+wait for one. A server copies few at a time, and the groups of those that wait would be awake until their turn: with 4,000 of
+them, they took most of the processors, and each copy took four times as long. Moves leave half of the places to tablets that
+have lost a replica.
 """
 
 from __future__ import annotations

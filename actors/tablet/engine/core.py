@@ -167,8 +167,8 @@ class GroupCore(Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """Of an election under way: UNREACHABLE if no majority of the voters can be reached, UNANSWERED if none has answered; else
-        None."""
+        """What an election under way lacks: UNREACHABLE if no majority of the voters can be reached, UNANSWERED if no majority has
+        answered, else None."""
 
     @property
     def handing_over(self) -> bool:

@@ -45,14 +45,14 @@ ROUND_MAX = 256  # replicas in a round; messages of other servers, and clients, 
 
 
 class Elections:
-    """Those that replicas here hold, CAMPAIGNS_MAX at a time, each for `lasts_s` at most. Replicas whose last one no majority answered
-    share half of the places: tablets that have lost their majority, of which there may be thousands, must not delay those that
-    can elect."""
+    """The elections that replicas of this server hold: CAMPAIGNS_MAX at a time, each of which keeps its place for `lasts_s` at most.
+    Replicas whose last election no majority answered share half of the places: tablets that have lost their majority, of which
+    there may be thousands, must not delay those that can elect."""
 
     def __init__(self, lasts_s: float) -> None:
         self._lasts_s = lasts_s
         self._begun: dict[Replica, float] = {}
-        self._again = 0  # of those that have begun: after another one without a majority
+        self._again = 0  # how many of them follow an election that no majority answered
 
     def __len__(self) -> int:
         return len(self._begun)

@@ -55,10 +55,14 @@ async def copies(
 
 def _counts(seen: Copies) -> str:
     """How many replicas and tablets wait."""
-    replicas, tablets = len(seen.waiting), seen.tablets_waiting
+    replicas = len(seen.waiting)
     parts = [count(replicas, "replica waits", "replicas wait") + " for a copy"] if replicas else []
-    parts += [count(tablets, "tablet needs", "tablets need") + " another replica"] if tablets else []
-    return ", ".join(parts)
+    return ", ".join([*parts, *_lacking(seen)])
+
+
+def _lacking(seen: Copies) -> list[str]:
+    tablets = seen.tablets_waiting
+    return [count(tablets, "tablet needs", "tablets need") + " another replica"] if tablets else []
 
 
 def _table(jobs: Sequence[CopyJob]) -> Any:
@@ -177,12 +181,11 @@ def _outcome(ended: Ended) -> str:
 
 def _waits(seen: Copies) -> str:
     """A line for what waits, or no text."""
-    waiting, parts = seen.waiting, []
-    if waiting:
-        more = f" and {len(waiting) - WAITING_SHOWN:,} more" if len(waiting) > WAITING_SHOWN else ""
-        parts = [f"{', '.join(waiting[:WAITING_SHOWN])}{more}"]
-    if seen.tablets_waiting:
-        parts.append(f"{count(seen.tablets_waiting, 'tablet')} without a server for another replica yet")
+    waiting, more = seen.waiting, len(seen.waiting) - WAITING_SHOWN
+    parts = (
+        [", ".join(waiting[:WAITING_SHOWN]) + (f" and {more:,} more" if more > 0 else "")] if waiting else []
+    )
+    parts += _lacking(seen)
     return f"waiting for a copy: {'; '.join(parts)}" if parts else ""
 
 
